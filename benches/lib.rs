@@ -1,0 +1,1 @@
+//! Benches of limiter: they measure, and export nothing.
