@@ -1,1 +1,33 @@
 //! The pure core of limiter.
+
+mod algorithm;
+mod backend;
+mod clock;
+mod decide;
+mod decision;
+mod error;
+mod fraction;
+mod instant;
+mod key;
+mod limit;
+mod outcome;
+mod request;
+mod state;
+
+pub use algorithm::bucket::Bucket;
+pub use algorithm::fixed_window::FixedWindow;
+pub use algorithm::sliding_counter::SlidingCounter;
+pub use algorithm::sliding_log::{LogView, SlidingLog};
+pub use backend::{Atomicity, Backend, Capabilities, ClockSource, Scope};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use decide::{Cell, Cells, decide};
+pub use decision::{Decision, Decisions};
+pub use error::{Error, ErrorKind};
+pub use instant::{Instant, InstantError};
+pub use key::{Key, MAX_PART, MAX_PARTS};
+pub use limit::{
+    Algorithm, Limit, LimitBuilder, LimitError, MAX_AMOUNT, MAX_BURST, MAX_HORIZON, MAX_LOG, MAX_PERIOD, MIN_PERIOD,
+};
+pub use outcome::{Divergence, Layer, Outcome, Record};
+pub use request::{Batch, Check, MAX_CHECKS, Op, Request, RequestError};
+pub use state::{State, View};

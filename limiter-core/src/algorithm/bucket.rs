@@ -1,0 +1,122 @@
+//! Token bucket and leaky bucket: one meter, two ways to tell.
+//!
+//! The meter stores one instant, the theoretical arrival time (TAT) of GCRA: when everything admitted so
+//! far has drained, or the bucket is full again. It lies `debt` ahead of now; a cost passes if the debt
+//! with it stays within the horizon. The TAT is whole microseconds and a rest in 1/amount µs, so that
+//! 7 per 13 s is 7/13 per second for ever.
+//!
+//! ```text
+//!    now          TAT             now + horizon
+//!     │◄── debt ──►│◄──── room ────►│
+//!  ───┴────────────┴────────────────┴──────► time
+//! ```
+
+use super::Answer;
+use crate::decision::Decision;
+use crate::fraction::mul_add_div_ceil;
+use crate::instant::Instant;
+use crate::limit::{Algorithm, Limit, Span};
+
+/// The meter's state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bucket {
+    /// The TAT's whole microseconds since the epoch.
+    pub tat: u64,
+    /// What of the TAT is left, in 1/amount µs.
+    pub rest: u64,
+    /// The last instant at which the state was written, in µs since the epoch; it never goes back.
+    ///
+    /// The debt was within the horizon then. A debt past the horizon from here thus tells that the limit
+    /// has changed, and not that the clock went back.
+    pub seen: u64,
+}
+
+impl Bucket {
+    /// The TAT as this limit counts it.
+    ///
+    /// Only a limit that was changed since the last write makes a difference: the debt is cut to what the
+    /// new limit takes to refill, and a rest that the new amount can't have is rounded up.
+    fn tat(self, limit: &Limit, now: Instant) -> Span {
+        let tat = if self.rest < limit.amount() {
+            Span { micros: self.tat, rest: self.rest }
+        } else {
+            Span { micros: self.tat + 1, rest: 0 }
+        };
+        let horizon = limit.horizon();
+        let latest = Span { micros: self.seen.max(now.micros()) + horizon.micros, rest: horizon.rest };
+        tat.min(latest)
+    }
+
+    /// How long until everything admitted so far has drained.
+    fn debt(self, limit: &Limit, now: Instant) -> Span {
+        let tat = self.tat(limit, now);
+        match tat.micros.checked_sub(now.micros()) {
+            Some(micros) => Span { micros, rest: tat.rest },
+            None => Span::default(),
+        }
+    }
+
+    pub(crate) fn admits(self, limit: &Limit, now: Instant, cost: u64) -> bool {
+        cost == 0 || plus(self.debt(limit, now), limit.time_for(cost), limit) <= limit.horizon()
+    }
+
+    pub(crate) fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
+        let debt = plus(self.debt(limit, now), limit.time_for(cost), limit);
+        self.owe(debt, now);
+    }
+
+    /// Gives `cost` units back, never above full. A meter has no windows, so it is all the same when they were taken.
+    pub(crate) fn refund(&mut self, limit: &Limit, now: Instant, cost: u64) {
+        let debt = minus(self.debt(limit, now), limit.time_for(cost.min(limit.capacity())), limit);
+        self.owe(debt, now);
+    }
+
+    fn owe(&mut self, debt: Span, now: Instant) {
+        *self = Self { tat: now.micros() + debt.micros, rest: debt.rest, seen: self.seen.max(now.micros()) };
+    }
+
+    pub(crate) fn decision(mut self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
+        let before = self.debt(limit, now);
+        let allowed = self.admits(limit, now, cost);
+        if charged {
+            self.take(limit, now, cost);
+        }
+        let after = self.debt(limit, now);
+        let used = mul_add_div_ceil(after.micros, limit.amount(), after.rest, limit.period_micros());
+        // A refused cost passes once the debt has shrunk by what it is too much.
+        let excess = if allowed {
+            Span::default()
+        } else {
+            minus(plus(before, limit.time_for(cost), limit), limit.horizon(), limit)
+        };
+        let waits = limit.algorithm() == Algorithm::LeakyBucket && charged;
+        let answer = Answer {
+            allowed,
+            remaining: limit.capacity().saturating_sub(used),
+            retry_at: now.micros() + ceil(excess),
+            reset_at: now.micros() + ceil(after),
+            delay: if waits { ceil(before) } else { 0 },
+        };
+        answer.decision(limit, now)
+    }
+}
+
+fn ceil(span: Span) -> u64 {
+    span.micros + u64::from(span.rest > 0)
+}
+
+/// a + b; the rests are both below the amount, so one carry is enough.
+fn plus(a: Span, b: Span, limit: &Limit) -> Span {
+    let rest = a.rest + b.rest;
+    let carry = u64::from(rest >= limit.amount());
+    Span { micros: a.micros + b.micros + carry, rest: rest - carry * limit.amount() }
+}
+
+/// a − b, or nothing where b is more.
+fn minus(a: Span, b: Span, limit: &Limit) -> Span {
+    if a <= b {
+        return Span::default();
+    }
+    let borrow = u64::from(a.rest < b.rest);
+    Span { micros: a.micros - b.micros - borrow, rest: a.rest + borrow * limit.amount() - b.rest }
+}

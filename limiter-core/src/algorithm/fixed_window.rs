@@ -1,0 +1,63 @@
+//! Fixed window: a count for each window of the epoch's grid.
+
+use super::{Answer, window_start};
+use crate::decision::Decision;
+use crate::instant::Instant;
+use crate::limit::Limit;
+
+/// Units taken in the window that begins at `start`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FixedWindow {
+    /// The window's start, in µs since the epoch.
+    pub start: u64,
+    /// Units taken in it.
+    pub count: u64,
+}
+
+impl FixedWindow {
+    /// The state as it counts at `now`: an older window counts 0, one in the future stays.
+    ///
+    /// A start is on the grid unless the period has changed; then it moves to the new grid, so that a
+    /// window never outlasts the next edge.
+    fn at(self, limit: &Limit, now: Instant) -> Self {
+        let (start, current) = (window_start(limit, self.start), window_start(limit, now.micros()));
+        if start < current {
+            return Self { start: current, count: 0 };
+        }
+        Self { start, ..self }
+    }
+
+    pub(crate) fn admits(self, limit: &Limit, now: Instant, cost: u64) -> bool {
+        cost == 0 || self.at(limit, now).count + cost <= limit.amount()
+    }
+
+    pub(crate) fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
+        *self = self.at(limit, now);
+        self.count += cost;
+    }
+
+    /// Gives back what was taken at `taken`, unless that window has rolled on.
+    pub(crate) fn refund(&mut self, limit: &Limit, now: Instant, cost: u64, taken: Instant) {
+        let window = self.at(limit, now);
+        if window_start(limit, taken.micros()) == window.start {
+            *self = Self { count: window.count.saturating_sub(cost), ..window };
+        }
+    }
+
+    pub(crate) fn decision(mut self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
+        let allowed = self.admits(limit, now, cost);
+        if charged {
+            self.take(limit, now, cost);
+        }
+        let window = self.at(limit, now);
+        let end = window.start + limit.period_micros();
+        let answer = Answer {
+            allowed,
+            remaining: limit.amount().saturating_sub(window.count),
+            retry_at: end,
+            reset_at: if window.count == 0 { 0 } else { end },
+            delay: 0,
+        };
+        answer.decision(limit, now)
+    }
+}

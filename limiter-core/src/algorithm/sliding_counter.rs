@@ -1,0 +1,91 @@
+//! Sliding counter: this window's count, and the previous one's weighted by what of it still slides in.
+
+use super::{Answer, window_start};
+use crate::decision::Decision;
+use crate::fraction::{mul_div_ceil, mul_div_floor};
+use crate::instant::Instant;
+use crate::limit::Limit;
+
+/// Units taken in the window that begins at `start`, and in the one before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlidingCounter {
+    /// The current window's start, in µs since the epoch.
+    pub start: u64,
+    /// Units taken in the current window.
+    pub current: u64,
+    /// Units taken in the window before.
+    pub previous: u64,
+}
+
+impl SlidingCounter {
+    /// The state as it counts at `now`: one window later current becomes previous, two later both are 0.
+    fn at(self, limit: &Limit, now: Instant) -> Self {
+        let (start, grid) = (window_start(limit, self.start), window_start(limit, now.micros()));
+        if start >= grid {
+            return Self { start, ..self };
+        }
+        let previous = if grid - start == limit.period_micros() { self.current } else { 0 };
+        Self { start: grid, current: 0, previous }
+    }
+
+    /// How much of the previous window still counts, in µs: all of it for a clock that went back.
+    fn weight(self, limit: &Limit, now: Instant) -> u64 {
+        limit.period_micros() - now.micros().saturating_sub(self.start)
+    }
+
+    pub(crate) fn admits(self, limit: &Limit, now: Instant, cost: u64) -> bool {
+        let state = self.at(limit, now);
+        let Some(room) = limit.amount().checked_sub(state.current).and_then(|room| room.checked_sub(cost)) else {
+            return cost == 0;
+        };
+        // previous × weight ÷ period ≤ room, without the division: the estimate is never rounded.
+        let weighted = u128::from(state.previous) * u128::from(state.weight(limit, now));
+        cost == 0 || weighted <= u128::from(room) * u128::from(limit.period_micros())
+    }
+
+    pub(crate) fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
+        *self = self.at(limit, now);
+        self.current += cost;
+    }
+
+    /// Gives back what was taken at `taken`, unless that window has rolled on.
+    pub(crate) fn refund(&mut self, limit: &Limit, now: Instant, cost: u64, taken: Instant) {
+        let state = self.at(limit, now);
+        if window_start(limit, taken.micros()) == state.start {
+            *self = Self { current: state.current.saturating_sub(cost), ..state };
+        }
+    }
+
+    pub(crate) fn decision(mut self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
+        let allowed = self.admits(limit, now, cost);
+        if charged {
+            self.take(limit, now, cost);
+        }
+        let (state, period) = (self.at(limit, now), limit.period_micros());
+        let weighted = mul_div_ceil(state.previous, state.weight(limit, now), period);
+        let end = state.start + period;
+        let answer = Answer {
+            allowed,
+            remaining: limit.amount().saturating_sub(state.current).saturating_sub(weighted),
+            retry_at: if allowed { 0 } else { state.opens_at(limit, cost) },
+            reset_at: match (state.current, state.previous) {
+                (0, 0) => 0,
+                (0, _) => end,
+                _ => end + period,
+            },
+            delay: 0,
+        };
+        answer.decision(limit, now)
+    }
+
+    /// When a cost that is refused now passes: in this window if the previous one's share is all that is
+    /// in the way, else in the next, where this window's count is the share that has to fall.
+    fn opens_at(self, limit: &Limit, cost: u64) -> u64 {
+        let period = limit.period_micros();
+        let falls_to = |room: u64, count: u64| period - mul_div_floor(room, period, count.max(1)).min(period);
+        match limit.amount().checked_sub(self.current.saturating_add(cost)) {
+            Some(room) => self.start + falls_to(room, self.previous),
+            None => self.start + period + falls_to(limit.amount().saturating_sub(cost), self.current),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The one trait between the layers and the stores.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::outcome::Outcome;
+use crate::request::Batch;
+
+/// An engine, or a layer around one: it answers batches of requests.
+///
+/// It has one asking method, so that a layer has one to wrap; peek, refund and reset are data in the request.
+/// It is object-safe: the facade and the layers hold an `Arc<dyn Backend>`.
+///
+/// # The contract
+/// - One outcome for each request, in the batch's order. Each request is decided all-or-nothing, at one instant,
+///   and sees what the requests before it did; others see all of a request or nothing.
+/// - The instant is [`Batch::at`] if given. Else it is the store's own clock, read once the states can no longer change,
+///   where the store has one, and the deciding node's elsewhere.
+/// - Whatever happens, the call ends within the engine's own timeout.
+/// - Dropping the future leaves nothing half-done: each request was applied as a whole, or not at all.
+/// - A failure is [`Outcome::NotSent`] only if it is certain that nothing was applied.
+#[async_trait]
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// Decides the batch.
+    async fn submit(&self, batch: Arc<Batch>) -> Vec<Outcome>;
+
+    /// What this engine can do, as data.
+    fn capabilities(&self) -> Capabilities;
+}
+
+/// What an engine can do. The conformance suite chooses its cases by this, and reports what it left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The engine's name, as in errors and metrics.
+    pub engine: &'static str,
+    /// Whose clock decides.
+    pub clock: ClockSource,
+    /// Whose requests are counted together.
+    pub scope: Scope,
+    /// Which checks of one request are decided in one step.
+    pub atomicity: Atomicity,
+}
+
+impl Capabilities {
+    /// The capabilities of `engine`.
+    #[must_use]
+    pub const fn new(engine: &'static str, clock: ClockSource, scope: Scope, atomicity: Atomicity) -> Self {
+        Self { engine, clock, scope, atomicity }
+    }
+}
+
+/// Whose clock gives a decision its instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClockSource {
+    /// The store's: one for all nodes.
+    Store,
+    /// The deciding node's.
+    Node,
+}
+
+/// Whose requests are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scope {
+    /// **This process only**: n processes admit n times the limit.
+    Process,
+    /// All that use the same store.
+    Cluster,
+}
+
+/// Which checks of one request are decided in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Atomicity {
+    /// All of them.
+    AllKeys,
+    /// Those whose keys share a scope; over several scopes, a later refusal refunds the earlier ones. That may
+    /// refuse too much for an instant, and never admits too much.
+    SameScope,
+}
+
+#[async_trait]
+impl<B: Backend + ?Sized> Backend for Arc<B> {
+    async fn submit(&self, batch: Arc<Batch>) -> Vec<Outcome> {
+        (**self).submit(batch).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+}

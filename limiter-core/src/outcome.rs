@@ -1,0 +1,124 @@
+//! What an engine reports, and the audit that turns it into decisions.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::decision::{Decision, Decisions};
+use crate::error::Error;
+use crate::instant::Instant;
+use crate::request::{Op, Request};
+use crate::state::View;
+
+/// What became of one request.
+#[derive(Clone, Debug)]
+#[must_use = "an outcome may be a denial or a failure"]
+pub enum Outcome {
+    /// Every limit passed and was charged; or the request was a peek that would pass, a refund or a reset.
+    Allowed(Record),
+    /// A limit refused, and nothing was charged.
+    Denied(Record),
+    /// The store did not apply it, for certain. Safe to repeat.
+    NotSent(Error),
+    /// The store may have applied it. Repeating a take may charge twice; a refund must never be repeated.
+    Unknown(Error),
+}
+
+impl Outcome {
+    /// The outcome of a decided request.
+    pub fn decided(record: Record) -> Self {
+        if record.allowed { Self::Allowed(record) } else { Self::Denied(record) }
+    }
+
+    /// The record, if the store decided.
+    ///
+    /// # Errors
+    /// The failure, if it did not or if that is not known.
+    pub fn record(&self) -> Result<&Record, &Error> {
+        match self {
+            Self::Allowed(record) | Self::Denied(record) => Ok(record),
+            Self::NotSent(error) | Self::Unknown(error) => Err(error),
+        }
+    }
+
+    /// What the caller is told; `request` is the one that was asked.
+    ///
+    /// # Errors
+    /// The engine's failure, or an error of kind [`ErrorKind::Divergence`](crate::ErrorKind::Divergence) if its
+    /// verdict is not the core's.
+    pub fn decisions(&self, request: &Request) -> Result<Decisions, Error> {
+        let record = self.record().map_err(Clone::clone)?;
+        record.decisions(request).map_err(Error::divergence)
+    }
+}
+
+/// A decided request: the verdict, and what it was decided on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The verdict on the whole request.
+    pub allowed: bool,
+    /// The instant at which it was decided.
+    pub at: Instant,
+    /// One for each check, in the request's order.
+    pub layers: SmallVec<[Layer; 4]>,
+}
+
+/// What one check was decided on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// The state before a take or a peek, and after a refund or a reset.
+    pub view: View,
+    /// The version of the state after the request: a new one where it wrote, else the one that it saw. 0 if there
+    /// never was a state.
+    pub version: u64,
+}
+
+impl Record {
+    /// Derives what the caller is told, and checks the verdict on the way: the engine's has to be the core's.
+    ///
+    /// # Errors
+    /// [`Divergence`] if it is not, or if the record does not fit the request.
+    pub fn decisions(&self, request: &Request) -> Result<Decisions, Divergence> {
+        let checks = request.checks();
+        if checks.len() != self.layers.len() {
+            return Err(Divergence { engine: self.allowed, core: None });
+        }
+        // A refund and a reset are no questions: what is left is told as for a cost of 0, which always passes.
+        let cost = |asked: u64| if matches!(request.op(), Op::Take | Op::Peek) { asked } else { 0 };
+        let charged = self.allowed && request.op() == Op::Take;
+        let layers: SmallVec<[Decision; 4]> = checks
+            .iter()
+            .zip(&self.layers)
+            .map(|(check, layer)| {
+                let cost = cost(check.cost);
+                layer.view.decision(&check.limit, self.at, cost, charged && cost > 0)
+            })
+            .collect();
+        let core = layers.iter().all(|layer| layer.allowed);
+        if core != self.allowed {
+            return Err(Divergence { engine: self.allowed, core: Some(core) });
+        }
+        Ok(Decisions::of(core, self.at, layers))
+    }
+}
+
+/// An engine and the core disagree on a verdict: a fault in one of them, never an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// Whether the engine allowed the request.
+    pub engine: bool,
+    /// Whether the core would have. None if the record has not one layer for each check.
+    pub core: Option<bool>,
+}
+
+impl std::error::Error for Divergence {}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = |allowed: bool| if allowed { "allowed" } else { "denied" };
+        match self.core {
+            Some(core) => write!(f, "the engine {} what the core {}", verdict(self.engine), verdict(core)),
+            None => f.write_str("the engine's record has not one layer for each check"),
+        }
+    }
+}

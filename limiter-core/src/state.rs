@@ -1,0 +1,123 @@
+//! What is stored for a key, and what one decision reads of it.
+
+use crate::algorithm::bucket::Bucket;
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::sliding_counter::SlidingCounter;
+use crate::algorithm::sliding_log::{LogView, SlidingLog};
+use crate::decision::Decision;
+use crate::instant::Instant;
+use crate::limit::{Algorithm, Limit};
+
+/// A key's state: one variant for each machine. The two buckets are one machine.
+///
+/// A state of another algorithm than the limit's counts as fresh: a key whose algorithm is changed starts anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// Of a fixed window.
+    FixedWindow(FixedWindow),
+    /// Of a sliding log.
+    SlidingLog(SlidingLog),
+    /// Of a sliding counter.
+    SlidingCounter(SlidingCounter),
+    /// Of a token bucket or a leaky bucket.
+    Bucket(Bucket),
+}
+
+/// What one decision reads of a state: all of it, but for the log, of which it is a digest. `Copy`, and 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum View {
+    /// Of a fixed window.
+    FixedWindow(FixedWindow),
+    /// Of a sliding log.
+    SlidingLog(LogView),
+    /// Of a sliding counter.
+    SlidingCounter(SlidingCounter),
+    /// Of a token bucket or a leaky bucket.
+    Bucket(Bucket),
+}
+
+impl State {
+    /// The state of a key that was never used.
+    #[must_use]
+    pub fn fresh(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::default()),
+            Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::default()),
+            Algorithm::SlidingCounter => Self::SlidingCounter(SlidingCounter::default()),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Self::Bucket(Bucket::default()),
+        }
+    }
+
+    /// What a decision on `cost` at `now` reads.
+    #[must_use]
+    pub fn view(&self, limit: &Limit, now: Instant, cost: u64) -> View {
+        match (self, limit.algorithm()) {
+            (Self::FixedWindow(state), Algorithm::FixedWindow) => View::FixedWindow(*state),
+            (Self::SlidingLog(log), Algorithm::SlidingLog) => View::SlidingLog(log.view(limit, now, cost)),
+            (Self::SlidingCounter(state), Algorithm::SlidingCounter) => View::SlidingCounter(*state),
+            (Self::Bucket(state), Algorithm::TokenBucket | Algorithm::LeakyBucket) => View::Bucket(*state),
+            (_, algorithm) => View::fresh(algorithm),
+        }
+    }
+
+    /// Charges `cost`. Whether it may pass was asked before, by [`View::admits`].
+    pub fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
+        match (&mut *self, limit.algorithm()) {
+            (Self::FixedWindow(state), Algorithm::FixedWindow) => state.take(limit, now, cost),
+            (Self::SlidingLog(log), Algorithm::SlidingLog) => log.take(limit, now, cost),
+            (Self::SlidingCounter(state), Algorithm::SlidingCounter) => state.take(limit, now, cost),
+            (Self::Bucket(state), Algorithm::TokenBucket | Algorithm::LeakyBucket) => state.take(limit, now, cost),
+            (_, algorithm) => {
+                *self = Self::fresh(algorithm);
+                self.take(limit, now, cost);
+            }
+        }
+    }
+
+    /// Gives back `cost` units that were taken at `taken`: never above full, and nothing once a window or log has rolled on.
+    pub fn refund(&mut self, limit: &Limit, now: Instant, cost: u64, taken: Instant) {
+        match (self, limit.algorithm()) {
+            (Self::FixedWindow(state), Algorithm::FixedWindow) => state.refund(limit, now, cost, taken),
+            (Self::SlidingLog(log), Algorithm::SlidingLog) => log.refund(limit, now, cost, taken),
+            (Self::SlidingCounter(state), Algorithm::SlidingCounter) => state.refund(limit, now, cost, taken),
+            (Self::Bucket(state), Algorithm::TokenBucket | Algorithm::LeakyBucket) => state.refund(limit, now, cost),
+            _ => {}
+        }
+    }
+}
+
+impl View {
+    /// What a key that was never used shows.
+    #[must_use]
+    pub fn fresh(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::default()),
+            Algorithm::SlidingLog => Self::SlidingLog(LogView::default()),
+            Algorithm::SlidingCounter => Self::SlidingCounter(SlidingCounter::default()),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Self::Bucket(Bucket::default()),
+        }
+    }
+
+    /// Whether `cost` may pass at `now`. A cost of 0 may always.
+    #[must_use]
+    pub fn admits(&self, limit: &Limit, now: Instant, cost: u64) -> bool {
+        match self {
+            Self::FixedWindow(state) => state.admits(limit, now, cost),
+            Self::SlidingLog(view) => view.admits(limit, cost),
+            Self::SlidingCounter(state) => state.admits(limit, now, cost),
+            Self::Bucket(state) => state.admits(limit, now, cost),
+        }
+    }
+
+    /// The decision on `cost` at `now`; `charged` if the cost was then taken.
+    pub fn decision(&self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
+        match self {
+            Self::FixedWindow(state) => state.decision(limit, now, cost, charged),
+            Self::SlidingLog(view) => view.decision(limit, now, cost, charged),
+            Self::SlidingCounter(state) => state.decision(limit, now, cost, charged),
+            Self::Bucket(state) => state.decision(limit, now, cost, charged),
+        }
+    }
+}
