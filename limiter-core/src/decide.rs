@@ -7,8 +7,9 @@
 use smallvec::SmallVec;
 
 use crate::instant::Instant;
+use crate::limit::Limit;
 use crate::outcome::{Layer, Record};
-use crate::request::{Check, Op, Request};
+use crate::request::{Op, Request};
 use crate::state::{State, View};
 
 /// What is kept for one key: its state, and the number of that state.
@@ -22,21 +23,21 @@ pub struct Cell {
 }
 
 impl Cell {
-    fn view(&self, check: &Check, now: Instant) -> View {
+    fn view(&self, limit: &Limit, now: Instant, cost: u64) -> View {
         match &self.state {
-            Some(state) => state.view(&check.limit, now, check.cost),
-            None => View::fresh(check.limit.algorithm()),
+            Some(state) => state.view(limit, now, cost),
+            None => View::fresh(limit.algorithm()),
         }
     }
 
-    fn take(&mut self, check: &Check, now: Instant) {
+    fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
         self.version = if self.state.is_some() { self.version + 1 } else { now.micros().max(self.version + 1) };
-        self.state.get_or_insert_with(|| State::fresh(check.limit.algorithm())).take(&check.limit, now, check.cost);
+        self.state.get_or_insert_with(|| State::fresh(limit.algorithm())).take(limit, now, cost);
     }
 
-    fn refund(&mut self, check: &Check, now: Instant, taken: Instant) {
+    fn refund(&mut self, limit: &Limit, now: Instant, cost: u64, taken: Instant) {
         if let Some(state) = &mut self.state {
-            state.refund(&check.limit, now, check.cost, taken);
+            state.refund(limit, now, cost, taken);
             self.version += 1;
         }
     }
@@ -48,31 +49,59 @@ pub trait Cells {
     fn cell(&mut self, index: usize) -> &mut Cell;
 }
 
+impl Cells for Cell {
+    /// One check has one cell.
+    fn cell(&mut self, _index: usize) -> &mut Cell {
+        self
+    }
+}
+
 /// Decides one request at `now` and changes the cells accordingly.
 ///
 /// A cost of 0, a peek and a denial change no cell. A refund or a reset is always allowed; its record shows
 /// what is left.
 pub fn decide(request: &Request, now: Instant, cells: &mut impl Cells) -> Record {
+    decide_terms(request.op(), request.checks().iter().map(|check| (&check.limit, check.cost)), now, cells)
+}
+
+/// A take of one check, as [`decide`] decides it, for a path where even its list of layers is too much.
+#[inline]
+pub(crate) fn take_one(limit: &Limit, cost: u64, now: Instant, cell: &mut Cell) -> (bool, View) {
+    let view = cell.view(limit, now, cost);
+    let allowed = view.admits(limit, now, cost);
+    if allowed && cost > 0 {
+        cell.take(limit, now, cost);
+    }
+    (allowed, view)
+}
+
+/// [`decide`] for checks whose keys the caller has already turned into cells.
+pub(crate) fn decide_terms<'a>(
+    op: Op,
+    terms: impl Iterator<Item = (&'a Limit, u64)> + Clone,
+    now: Instant,
+    cells: &mut impl Cells,
+) -> Record {
     let mut allowed = true;
     let mut layers: SmallVec<[Layer; 4]> = SmallVec::new();
-    for (index, check) in request.checks().iter().enumerate() {
+    for (index, (limit, cost)) in terms.clone().enumerate() {
         let cell = cells.cell(index);
-        match request.op() {
+        match op {
             Op::Take | Op::Peek => {}
-            Op::Refund { taken } => cell.refund(check, now, taken),
+            Op::Refund { taken } => cell.refund(limit, now, cost, taken),
             Op::Reset => cell.state = None,
         }
-        let view = cell.view(check, now);
-        if matches!(request.op(), Op::Take | Op::Peek) {
-            allowed &= view.admits(&check.limit, now, check.cost);
+        let view = cell.view(limit, now, cost);
+        if matches!(op, Op::Take | Op::Peek) {
+            allowed &= view.admits(limit, now, cost);
         }
         layers.push(Layer { view, version: cell.version });
     }
-    if allowed && request.op() == Op::Take {
-        for ((index, check), layer) in request.checks().iter().enumerate().zip(&mut layers) {
-            if check.cost > 0 {
+    if allowed && op == Op::Take {
+        for ((index, (limit, cost)), layer) in terms.enumerate().zip(&mut layers) {
+            if cost > 0 {
                 let cell = cells.cell(index);
-                cell.take(check, now);
+                cell.take(limit, now, cost);
                 layer.version = cell.version;
             }
         }

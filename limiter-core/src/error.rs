@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::outcome::Divergence;
+use crate::request::RequestError;
 
 /// What a failure means for the caller. Retries, failure policies and metric labels go by this, never by a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,4 +104,19 @@ impl StdError for Error {
             source
         })
     }
+}
+
+/// Why a check has no decision.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The request is unsound: the caller's fault, never the store's. Nothing was charged.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The store did not decide, and nothing was charged. A repeat is safe.
+    #[error(transparent)]
+    NotSent(Error),
+    /// The store may have charged it.
+    #[error(transparent)]
+    Unknown(Error),
 }

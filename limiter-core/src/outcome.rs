@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::decision::{Decision, Decisions};
 use crate::error::Error;
 use crate::instant::Instant;
+use crate::limit::Limit;
 use crate::request::{Op, Request};
 use crate::state::View;
 
@@ -99,6 +100,35 @@ impl Record {
             return Err(Divergence { engine: self.allowed, core: Some(core) });
         }
         Ok(Decisions::of(core, self.at, layers))
+    }
+}
+
+/// The answer to one check on the synchronous path: the verdict, and all that a [`Decision`] is derived from if it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "whether it may go on is in `allowed()`"]
+pub struct Verdict {
+    allowed: bool,
+    at: Instant,
+    limit: Limit,
+    cost: u64,
+    view: View,
+}
+
+impl Verdict {
+    #[cfg(feature = "memory")]
+    pub(crate) const fn new(allowed: bool, at: Instant, limit: Limit, cost: u64, view: View) -> Self {
+        Self { allowed, at, limit, cost, view }
+    }
+
+    /// Whether it may go on.
+    #[must_use]
+    pub const fn allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// The whole decision, with what remains and the waits.
+    pub fn decision(&self) -> Decision {
+        self.view.decision(&self.limit, self.at, self.cost, self.allowed && self.cost > 0)
     }
 }
 

@@ -52,6 +52,7 @@ impl State {
 
     /// What a decision on `cost` at `now` reads.
     #[must_use]
+    #[inline]
     pub fn view(&self, limit: &Limit, now: Instant, cost: u64) -> View {
         match (self, limit.algorithm()) {
             (Self::FixedWindow(state), Algorithm::FixedWindow) => View::FixedWindow(*state),
@@ -62,7 +63,22 @@ impl State {
         }
     }
 
+    /// When the key is as good as never used if nothing else comes: from then on the state is garbage. The epoch if it is so
+    /// already.
+    #[must_use]
+    #[inline]
+    pub fn reset_at(&self, limit: &Limit) -> Instant {
+        let micros = match self {
+            Self::FixedWindow(state) => state.reset_at(limit),
+            Self::SlidingLog(log) => log.reset_at(limit),
+            Self::SlidingCounter(state) => state.reset_at(limit),
+            Self::Bucket(state) => state.reset_at(),
+        };
+        Instant::saturating_from_micros(micros)
+    }
+
     /// Charges `cost`. Whether it may pass was asked before, by [`View::admits`].
+    #[inline]
     pub fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
         match (&mut *self, limit.algorithm()) {
             (Self::FixedWindow(state), Algorithm::FixedWindow) => state.take(limit, now, cost),
@@ -102,6 +118,7 @@ impl View {
 
     /// Whether `cost` may pass at `now`. A cost of 0 may always.
     #[must_use]
+    #[inline]
     pub fn admits(&self, limit: &Limit, now: Instant, cost: u64) -> bool {
         match self {
             Self::FixedWindow(state) => state.admits(limit, now, cost),
@@ -112,6 +129,7 @@ impl View {
     }
 
     /// The decision on `cost` at `now`; `charged` if the cost was then taken.
+    #[inline]
     pub fn decision(&self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
         match self {
             Self::FixedWindow(state) => state.decision(limit, now, cost, charged),

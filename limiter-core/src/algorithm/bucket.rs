@@ -56,6 +56,10 @@ impl Bucket {
         }
     }
 
+    pub(crate) fn reset_at(self) -> u64 {
+        ceil(Span { micros: self.tat, rest: self.rest })
+    }
+
     pub(crate) fn admits(self, limit: &Limit, now: Instant, cost: u64) -> bool {
         cost == 0 || plus(self.debt(limit, now), limit.time_for(cost), limit) <= limit.horizon()
     }
@@ -75,21 +79,15 @@ impl Bucket {
         *self = Self { tat: now.micros() + debt.micros, rest: debt.rest, seen: self.seen.max(now.micros()) };
     }
 
-    pub(crate) fn decision(mut self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
+    pub(crate) fn decision(self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
         let before = self.debt(limit, now);
-        let allowed = self.admits(limit, now, cost);
-        if charged {
-            self.take(limit, now, cost);
-        }
-        let after = self.debt(limit, now);
+        let with = plus(before, limit.time_for(cost), limit);
+        let allowed = cost == 0 || with <= limit.horizon();
+        let after = if charged { with } else { before };
         let used = mul_add_div_ceil(after.micros, limit.amount(), after.rest, limit.period_micros());
         // A refused cost passes once the debt has shrunk by what it is too much.
-        let excess = if allowed {
-            Span::default()
-        } else {
-            minus(plus(before, limit.time_for(cost), limit), limit.horizon(), limit)
-        };
-        let waits = limit.algorithm() == Algorithm::LeakyBucket && charged;
+        let excess = if allowed { Span::default() } else { minus(with, limit.horizon(), limit) };
+        let waits = charged && limit.algorithm() == Algorithm::LeakyBucket;
         let answer = Answer {
             allowed,
             remaining: limit.capacity().saturating_sub(used),

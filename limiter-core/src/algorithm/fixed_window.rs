@@ -20,15 +20,24 @@ impl FixedWindow {
     /// A start is on the grid unless the period has changed; then it moves to the new grid, so that a
     /// window never outlasts the next edge.
     fn at(self, limit: &Limit, now: Instant) -> Self {
-        let (start, current) = (window_start(limit, self.start), window_start(limit, now.micros()));
+        let current = window_start(limit, now.micros());
+        if self.start == current {
+            return self;
+        }
+        let start = window_start(limit, self.start);
         if start < current {
             return Self { start: current, count: 0 };
         }
         Self { start, ..self }
     }
 
+    /// Whether `cost` more fit into this window.
+    fn fits(self, limit: &Limit, cost: u64) -> bool {
+        cost == 0 || self.count + cost <= limit.amount()
+    }
+
     pub(crate) fn admits(self, limit: &Limit, now: Instant, cost: u64) -> bool {
-        cost == 0 || self.at(limit, now).count + cost <= limit.amount()
+        self.at(limit, now).fits(limit, cost)
     }
 
     pub(crate) fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
@@ -44,18 +53,21 @@ impl FixedWindow {
         }
     }
 
-    pub(crate) fn decision(mut self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
-        let allowed = self.admits(limit, now, cost);
+    pub(crate) fn reset_at(self, limit: &Limit) -> u64 {
+        if self.count == 0 { 0 } else { self.start + limit.period_micros() }
+    }
+
+    pub(crate) fn decision(self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
+        let mut window = self.at(limit, now);
+        let allowed = window.fits(limit, cost);
         if charged {
-            self.take(limit, now, cost);
+            window.count += cost;
         }
-        let window = self.at(limit, now);
-        let end = window.start + limit.period_micros();
         let answer = Answer {
             allowed,
             remaining: limit.amount().saturating_sub(window.count),
-            retry_at: end,
-            reset_at: if window.count == 0 { 0 } else { end },
+            retry_at: window.start + limit.period_micros(),
+            reset_at: window.reset_at(limit),
             delay: 0,
         };
         answer.decision(limit, now)

@@ -19,8 +19,14 @@ pub struct SlidingCounter {
 
 impl SlidingCounter {
     /// The state as it counts at `now`: one window later current becomes previous, two later both are 0.
+    ///
+    /// A window in the future stays. A start is on the grid unless the period has changed; then it moves to the new one.
     fn at(self, limit: &Limit, now: Instant) -> Self {
-        let (start, grid) = (window_start(limit, self.start), window_start(limit, now.micros()));
+        let grid = window_start(limit, now.micros());
+        if self.start == grid {
+            return self;
+        }
+        let start = window_start(limit, self.start);
         if start >= grid {
             return Self { start, ..self };
         }
@@ -33,14 +39,21 @@ impl SlidingCounter {
         limit.period_micros() - now.micros().saturating_sub(self.start)
     }
 
-    pub(crate) fn admits(self, limit: &Limit, now: Instant, cost: u64) -> bool {
-        let state = self.at(limit, now);
-        let Some(room) = limit.amount().checked_sub(state.current).and_then(|room| room.checked_sub(cost)) else {
-            return cost == 0;
+    /// Whether `cost` more fit: previous × weight ÷ period + current + cost ≤ amount, without the division, so that the
+    /// estimate is never rounded.
+    fn fits(self, limit: &Limit, now: Instant, cost: u64) -> bool {
+        if cost == 0 {
+            return true;
+        }
+        let Some(room) = limit.amount().checked_sub(self.current).and_then(|room| room.checked_sub(cost)) else {
+            return false;
         };
-        // previous × weight ÷ period ≤ room, without the division: the estimate is never rounded.
-        let weighted = u128::from(state.previous) * u128::from(state.weight(limit, now));
-        cost == 0 || weighted <= u128::from(room) * u128::from(limit.period_micros())
+        let weighted = u128::from(self.previous) * u128::from(self.weight(limit, now));
+        weighted <= u128::from(room) * u128::from(limit.period_micros())
+    }
+
+    pub(crate) fn admits(self, limit: &Limit, now: Instant, cost: u64) -> bool {
+        self.at(limit, now).fits(limit, now, cost)
     }
 
     pub(crate) fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
@@ -56,23 +69,26 @@ impl SlidingCounter {
         }
     }
 
-    pub(crate) fn decision(mut self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
-        let allowed = self.admits(limit, now, cost);
-        if charged {
-            self.take(limit, now, cost);
+    pub(crate) fn reset_at(self, limit: &Limit) -> u64 {
+        match (self.current, self.previous) {
+            (0, 0) => 0,
+            (0, _) => self.start + limit.period_micros(),
+            _ => self.start + 2 * limit.period_micros(),
         }
-        let (state, period) = (self.at(limit, now), limit.period_micros());
-        let weighted = mul_div_ceil(state.previous, state.weight(limit, now), period);
-        let end = state.start + period;
+    }
+
+    pub(crate) fn decision(self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
+        let mut state = self.at(limit, now);
+        let allowed = state.fits(limit, now, cost);
+        if charged {
+            state.current += cost;
+        }
+        let weighted = mul_div_ceil(state.previous, state.weight(limit, now), limit.period_micros());
         let answer = Answer {
             allowed,
             remaining: limit.amount().saturating_sub(state.current).saturating_sub(weighted),
             retry_at: if allowed { 0 } else { state.opens_at(limit, cost) },
-            reset_at: match (state.current, state.previous) {
-                (0, 0) => 0,
-                (0, _) => end,
-                _ => end + period,
-            },
+            reset_at: state.reset_at(limit),
             delay: 0,
         };
         answer.decision(limit, now)

@@ -78,6 +78,10 @@ impl SlidingLog {
         (count, upto)
     }
 
+    pub(crate) fn reset_at(&self, limit: &Limit) -> u64 {
+        self.entries.back().map_or(0, |entry| entry.at + limit.period_micros())
+    }
+
     fn sum(&self) -> u64 {
         self.entries.back().map_or(self.dropped, |entry| entry.upto)
     }

@@ -1,0 +1,193 @@
+//! One shard: a table of states behind one lock, and the order in which they become garbage.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hashbrown::HashTable;
+
+use crate::decide::{Cell, take_one};
+use crate::instant::Instant;
+use crate::key::Key;
+use crate::limit::{Algorithm, Limit};
+use crate::state::{State, View};
+
+/// A key that is as good as never used is kept this long all the same, in µs: a clock that steps back by less finds it.
+const GRACE: u64 = 60_000_000;
+/// How many keys that are due an insertion looks at in passing, so that the table follows the live keys down.
+const SWEEP: usize = 2;
+
+/// The most that a shard holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) keys: usize,
+    pub(super) log_entries: usize,
+}
+
+/// A table of states.
+#[derive(Debug)]
+pub(super) struct Shard {
+    slots: HashTable<Slot>,
+    queue: Queue,
+    bounds: Bounds,
+    log_entries: usize,
+    /// The highest version that was ever removed: a key that comes back goes on above it.
+    floor: u64,
+}
+
+/// A key's cell and what housekeeping knows of it.
+#[derive(Debug)]
+struct Slot {
+    hash: u64,
+    key: Key,
+    cell: Cell,
+    /// When the state is as good as never used, in µs.
+    expires: u64,
+    /// The one queue entry that stands for this slot. It is never later than `expires`.
+    queued: u64,
+    /// Entries of its log; 0 for other states.
+    log_entries: usize,
+}
+
+/// The instants at which slots have to be looked at, earliest first.
+///
+/// A slot that is written again stays where it stands in the queue, and is moved back only when its old instant comes: so
+/// a hot key costs the queue nothing.
+#[derive(Debug, Default)]
+struct Queue(BinaryHeap<Reverse<(u64, u64)>>);
+
+impl Shard {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self { slots: HashTable::new(), queue: Queue::default(), bounds, log_entries: 0, floor: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// A cell for a key that is not here.
+    pub(super) fn fresh(&self) -> Cell {
+        Cell { state: None, version: self.floor }
+    }
+
+    pub(super) fn find(&mut self, hash: u64, key: &Key) -> Option<&mut Cell> {
+        self.slots.find_mut(hash, |slot| slot.key == *key).map(|slot| &mut slot.cell)
+    }
+
+    /// A take of a key that is here, in one look-up and without an allocation. None if the key is not here, or if its log might
+    /// need room that is not there.
+    #[inline]
+    pub(super) fn take_known(
+        &mut self,
+        hash: u64,
+        key: &Key,
+        limit: &Limit,
+        cost: u64,
+        now: Instant,
+    ) -> Option<(bool, View)> {
+        if !self.has_room(0, log_entries_for(limit)) {
+            return None;
+        }
+        let Self { slots, queue, log_entries, .. } = self;
+        let slot = slots.find_mut(hash, |slot| slot.key == *key)?;
+        let (allowed, view) = take_one(limit, cost, now, &mut slot.cell);
+        if allowed {
+            slot.note(limit, queue, log_entries);
+        }
+        Some((allowed, view))
+    }
+
+    /// Notes that the key's cell was written under `limit`.
+    pub(super) fn wrote(&mut self, hash: u64, key: &Key, limit: &Limit) {
+        let Self { slots, queue, log_entries, .. } = self;
+        if let Some(slot) = slots.find_mut(hash, |slot| slot.key == *key) {
+            slot.note(limit, queue, log_entries);
+        }
+    }
+
+    /// Whether there is room for `keys` new keys and `entries` more of logs.
+    pub(super) fn has_room(&self, keys: usize, entries: usize) -> bool {
+        self.slots.len() + keys <= self.bounds.keys && self.log_entries + entries <= self.bounds.log_entries
+    }
+
+    /// Adds a key that is not here yet. That there is room was seen to before.
+    pub(super) fn insert(&mut self, hash: u64, key: Key, cell: Cell, limit: &Limit) {
+        let mut slot = Slot { hash, key, cell, expires: 0, queued: u64::MAX, log_entries: 0 };
+        slot.note(limit, &mut self.queue, &mut self.log_entries);
+        self.slots.insert_unique(hash, slot, |slot| slot.hash);
+        self.queue.shrink(&self.slots);
+    }
+
+    /// Drops a few of the keys that have been as good as never used for a while.
+    pub(super) fn sweep(&mut self, now: Instant) {
+        for _ in 0..SWEEP {
+            if !self.collect_one(now.micros().saturating_sub(GRACE)) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, hash: u64, key: &Key) {
+        self.remove_where(hash, |slot| slot.key == *key);
+    }
+
+    /// Looks at the slot that is due first: drops it, or moves it to its present instant. False if none is due at `until`, in µs.
+    pub(super) fn collect_one(&mut self, until: u64) -> bool {
+        let Some(&Reverse((due, hash))) = self.queue.0.peek() else { return false };
+        if due > until {
+            return false;
+        }
+        self.queue.0.pop();
+        // Without such a slot the entry is a leftover: its key was reset, or has a newer entry.
+        let Some(slot) = self.slots.find_mut(hash, |slot| slot.hash == hash && slot.queued == due) else { return true };
+        if slot.expires > until {
+            slot.queued = slot.expires;
+            self.queue.push(slot);
+        } else {
+            self.remove_where(hash, |slot| slot.hash == hash && slot.queued == due);
+        }
+        true
+    }
+
+    fn remove_where(&mut self, hash: u64, matches: impl FnMut(&Slot) -> bool) {
+        if let Ok(entry) = self.slots.find_entry(hash, matches) {
+            let (slot, _) = entry.remove();
+            self.floor = self.floor.max(slot.cell.version);
+            self.log_entries = self.log_entries.saturating_sub(slot.log_entries);
+        }
+    }
+}
+
+impl Slot {
+    #[inline]
+    fn note(&mut self, limit: &Limit, queue: &mut Queue, log_entries: &mut usize) {
+        let Some(state) = &self.cell.state else { return };
+        self.expires = state.reset_at(limit).micros();
+        if self.expires < self.queued {
+            self.queued = self.expires;
+            queue.push(self);
+        }
+        let length = if let State::SlidingLog(log) = state { log.len() } else { 0 };
+        if length != self.log_entries {
+            *log_entries = (*log_entries + length).saturating_sub(self.log_entries);
+            self.log_entries = length;
+        }
+    }
+}
+
+impl Queue {
+    fn push(&mut self, slot: &Slot) {
+        self.0.push(Reverse((slot.queued, slot.hash)));
+    }
+
+    /// Drops the leftovers once they outnumber the slots.
+    fn shrink(&mut self, slots: &HashTable<Slot>) {
+        if self.0.len() > 2 * slots.len() + SWEEP {
+            self.0 = slots.iter().map(|slot| Reverse((slot.queued, slot.hash))).collect();
+        }
+    }
+}
+
+/// Entries that a take under `limit` may add to a log.
+pub(super) fn log_entries_for(limit: &Limit) -> usize {
+    usize::from(limit.algorithm() == Algorithm::SlidingLog)
+}
