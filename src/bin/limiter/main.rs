@@ -1,0 +1,3 @@
+//! The command `limiter`.
+
+fn main() {}

@@ -1,0 +1,67 @@
+//! A URL → an engine: the one place that knows which engines this build has.
+
+use std::sync::Arc;
+
+use limiter_core::Backend;
+
+/// The schemes of all engines, with the feature that brings each.
+const SCHEMES: [(&str, &str); 8] = [
+    ("memory", "memory"),
+    ("redis", "redis"),
+    ("rediss", "redis"),
+    ("fred+redis", "fred"),
+    ("fred+rediss", "fred"),
+    ("postgres", "postgres"),
+    ("postgresql", "postgres"),
+    ("etcd", "etcd"),
+];
+
+/// Connects to the store at `url`: `memory:` is a table in this process.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let backend = limiter::connect("memory:").await?;
+/// assert_eq!(backend.capabilities().engine, "memory");
+/// # Ok::<(), limiter::ConnectError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`ConnectError`] if the scheme is not known or this build has no engine for it. The URL is never repeated: it may
+/// hold a password.
+#[expect(clippy::unused_async, reason = "every engine but memory has to connect")]
+pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        #[cfg(feature = "memory")]
+        "memory" if url == "memory:" => Ok(Arc::new(limiter_core::Memory::new())),
+        "memory" if url != "memory:" => Err(ConnectError::Memory),
+        _ => Err(match SCHEMES.iter().find(|(known, _)| *known == scheme) {
+            Some((scheme, feature)) => ConnectError::NotBuilt { scheme, feature },
+            None => ConnectError::Scheme,
+        }),
+    }
+}
+
+/// Why there is no connection to a store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The URL does not begin with a scheme that is known.
+    #[error(
+        "store URL: the scheme is none of memory, redis, rediss, fred+redis, fred+rediss, postgres, postgresql, etcd"
+    )]
+    Scheme,
+    /// There is more than the scheme of `memory:`.
+    #[error("store URL: `memory:` takes nothing after the colon")]
+    Memory,
+    /// This build has no engine for the scheme.
+    #[error("store URL: this build has no engine for `{scheme}:`; the feature `{feature}` brings it once it is built")]
+    NotBuilt {
+        /// The URL's scheme.
+        scheme: &'static str,
+        /// The feature.
+        feature: &'static str,
+    },
+}
