@@ -1,7 +1,10 @@
 //! Distributed rate limiting, exact for the whole cluster, on the store you already run.
 
+mod acquire;
+mod limiter;
 mod store;
 
-pub use limiter_core as core;
+pub use acquire::{AcquireError, Permit};
+pub use limiter::{KeyParts, RateLimiter};
 pub use limiter_core::*;
 pub use store::{ConnectError, connect};

@@ -30,7 +30,6 @@ const SCHEMES: [(&str, &str); 8] = [
 /// # Errors
 /// [`ConnectError`] if the scheme is not known or this build has no engine for it. The URL is never repeated: it may
 /// hold a password.
-#[expect(clippy::unused_async, reason = "every engine but memory has to connect")]
 pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {

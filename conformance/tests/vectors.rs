@@ -1,5 +1,11 @@
 //! The worked examples, held against the core's own `decide`.
 
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test stops on the first thing that is not as it should be"
+)]
+
 use std::collections::HashMap;
 
 use limiter_conformance::vectors::{self, Answer, Expected, Step, Vector};

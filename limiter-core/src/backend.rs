@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::outcome::Outcome;
-use crate::request::Batch;
+use crate::decision::{Decision, Decisions};
+use crate::error::{CheckError, Error, ErrorKind};
+use crate::outcome::{Divergence, Outcome};
+use crate::request::{Batch, Check, Op, Request};
 
 /// An engine, or a layer around one: it answers batches of requests.
 ///
@@ -29,6 +31,42 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What this engine can do, as data.
     fn capabilities(&self) -> Capabilities;
 }
+
+/// What every [`Backend`] can do besides, built on its one method.
+pub trait BackendExt: Backend {
+    /// Asks for one request and derives its decisions.
+    ///
+    /// # Errors
+    /// [`CheckError::NotSent`] if it was certainly not applied, else [`CheckError::Unknown`].
+    fn ask(&self, request: Request) -> impl Future<Output = Result<Decisions, CheckError>> + Send {
+        async move {
+            let batch = Arc::new(Batch::of(request));
+            let outcomes = self.submit(Arc::clone(&batch)).await;
+            let (Some(outcome), Some(request)) = (outcomes.first(), batch.requests.first()) else {
+                let engine = self.capabilities().engine;
+                let kind = ErrorKind::Unknown { in_flight: false };
+                return Err(CheckError::Unknown(Error::new(engine, kind, "the engine gave no outcome")));
+            };
+            outcome.decisions(request).map_err(CheckError::from_failure)
+        }
+    }
+
+    /// Asks for one check.
+    ///
+    /// # Errors
+    /// [`CheckError::Request`] if it is unsound, else as [`ask`](Self::ask).
+    fn ask_one(&self, op: Op, check: Check) -> impl Future<Output = Result<Decision, CheckError>> + Send {
+        async move {
+            let decisions = self.ask(Request::new(op, [check])?).await?;
+            match *decisions.layers {
+                [decision] => Ok(decision),
+                _ => Err(CheckError::from_failure(Error::divergence(Divergence::layers(decisions.allowed)))),
+            }
+        }
+    }
+}
+
+impl<B: Backend + ?Sized> BackendExt for B {}
 
 /// What an engine can do. The conformance suite chooses its cases by this, and reports what it left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -36,7 +36,9 @@ impl Cell {
     }
 
     fn refund(&mut self, limit: &Limit, now: Instant, cost: u64, taken: Instant) {
-        if let Some(state) = &mut self.state {
+        if let Some(state) = &mut self.state
+            && cost > 0
+        {
             state.refund(limit, now, cost, taken);
             self.version += 1;
         }

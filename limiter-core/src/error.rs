@@ -120,3 +120,11 @@ pub enum CheckError {
     #[error(transparent)]
     Unknown(Error),
 }
+
+impl CheckError {
+    /// A failure of the store, sorted by whether it is certain that nothing was charged.
+    #[must_use]
+    pub fn from_failure(error: Error) -> Self {
+        if error.kind().is_certain() { Self::NotSent(error) } else { Self::Unknown(error) }
+    }
+}

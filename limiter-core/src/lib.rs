@@ -20,7 +20,7 @@ pub use algorithm::bucket::Bucket;
 pub use algorithm::fixed_window::FixedWindow;
 pub use algorithm::sliding_counter::SlidingCounter;
 pub use algorithm::sliding_log::{LogView, SlidingLog};
-pub use backend::{Atomicity, Backend, Capabilities, ClockSource, Scope};
+pub use backend::{Atomicity, Backend, BackendExt, Capabilities, ClockSource, Scope};
 #[cfg(feature = "memory")]
 pub use clock::CounterClock;
 pub use clock::{Clock, ManualClock, SystemClock};

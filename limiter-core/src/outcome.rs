@@ -82,7 +82,7 @@ impl Record {
     pub fn decisions(&self, request: &Request) -> Result<Decisions, Divergence> {
         let checks = request.checks();
         if checks.len() != self.layers.len() {
-            return Err(Divergence { engine: self.allowed, core: None });
+            return Err(Divergence::layers(self.allowed));
         }
         // A refund and a reset are no questions: what is left is told as for a cost of 0, which always passes.
         let cost = |asked: u64| if matches!(request.op(), Op::Take | Op::Peek) { asked } else { 0 };
@@ -139,6 +139,13 @@ pub struct Divergence {
     pub engine: bool,
     /// Whether the core would have. None if the record has not one layer for each check.
     pub core: Option<bool>,
+}
+
+impl Divergence {
+    /// A record that has not one layer for each check.
+    pub(crate) const fn layers(engine: bool) -> Self {
+        Self { engine, core: None }
+    }
 }
 
 impl std::error::Error for Divergence {}
