@@ -94,7 +94,7 @@ impl From<&Decisions> for Answer {
             allowed: decisions.allowed,
             retry_after: decisions.retry_after,
             delay: decisions.delay,
-            layers: decisions.layers.iter().map(LayerAnswer::from).collect(),
+            layers: decisions.layers().iter().map(LayerAnswer::from).collect(),
         }
     }
 }

@@ -58,7 +58,7 @@ pub trait BackendExt: Backend {
     fn ask_one(&self, op: Op, check: Check) -> impl Future<Output = Result<Decision, CheckError>> + Send {
         async move {
             let decisions = self.ask(Request::new(op, [check])?).await?;
-            match *decisions.layers {
+            match *decisions.layers() {
                 [decision] => Ok(decision),
                 _ => Err(CheckError::from_failure(Error::divergence(Divergence::layers(decisions.allowed)))),
             }

@@ -108,5 +108,5 @@ pub(crate) fn decide_terms<'a>(
             }
         }
     }
-    Record { allowed, at: now, layers }
+    Record::new(allowed, now, layers)
 }

@@ -76,9 +76,7 @@ pub struct Decisions {
     pub delay: Duration,
     /// The instant at which it was decided.
     pub at: Instant,
-    /// One answer for each limit, in the order of the request. In a refused request a limit that would have
-    /// allowed it says so, with what it still holds.
-    pub layers: SmallVec<[Decision; 4]>,
+    layers: SmallVec<[Decision; 4]>,
 }
 
 impl Decisions {
@@ -90,5 +88,11 @@ impl Decisions {
             at,
             layers,
         }
+    }
+
+    /// One answer for each limit, in the order of the request. In a refused request a limit that would have
+    /// allowed it says so, with what it still holds.
+    pub fn layers(&self) -> &[Decision] {
+        &self.layers
     }
 }

@@ -144,7 +144,7 @@ impl<C: Clock> Memory<C> {
         }
         let request = Request::take(key.clone(), *limit, cost)?;
         let record = self.decide_now(&request, None).map_err(CheckError::NotSent)?;
-        let view = record.layers.first().map_or_else(|| View::fresh(limit.algorithm()), |layer| layer.view);
+        let view = record.layers().first().map_or_else(|| View::fresh(limit.algorithm()), |layer| layer.view);
         Ok(Verdict::new(record.allowed, record.at, *limit, cost, view))
     }
 

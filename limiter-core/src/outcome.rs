@@ -60,8 +60,7 @@ pub struct Record {
     pub allowed: bool,
     /// The instant at which it was decided.
     pub at: Instant,
-    /// One for each check, in the request's order.
-    pub layers: SmallVec<[Layer; 4]>,
+    layers: SmallVec<[Layer; 4]>,
 }
 
 /// What one check was decided on.
@@ -75,6 +74,18 @@ pub struct Layer {
 }
 
 impl Record {
+    /// A request's verdict and instant, and a layer for each of its checks, in the request's order.
+    #[must_use]
+    pub fn new(allowed: bool, at: Instant, layers: impl IntoIterator<Item = Layer>) -> Self {
+        Self { allowed, at, layers: layers.into_iter().collect() }
+    }
+
+    /// What each check was decided on, in the request's order.
+    #[must_use]
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
     /// Derives what the caller is told, and checks the verdict on the way: the engine's has to be the core's.
     ///
     /// # Errors
