@@ -108,5 +108,5 @@ pub(crate) fn decide_terms<'a>(
             }
         }
     }
-    Record::new(allowed, now, layers)
+    Record { allowed, at: now, layers }
 }

@@ -60,7 +60,7 @@ pub struct Record {
     pub allowed: bool,
     /// The instant at which it was decided.
     pub at: Instant,
-    layers: SmallVec<[Layer; 4]>,
+    pub(crate) layers: SmallVec<[Layer; 4]>,
 }
 
 /// What one check was decided on.
