@@ -1,4 +1,4 @@
-//! Distributed rate limiting, exact for the whole cluster, on the store you already run.
+#![doc = include_str!("../README.md")]
 
 mod acquire;
 mod limiter;
