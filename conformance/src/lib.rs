@@ -1,1 +1,3 @@
 //! The conformance suite of limiter.
+
+pub mod store;
