@@ -117,12 +117,20 @@ impl Local {
 
     /// Waits until our own child answers on the port.
     pub(super) fn wait(&mut self) -> Result<(), StoreError> {
+        self.wait_until(Self::answers)
+    }
+
+    /// Waits until the child, running under this pid, is as far as that.
+    pub(super) fn wait_until(
+        &mut self,
+        far: impl Fn(&Self, u32) -> bool,
+    ) -> Result<(), StoreError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.process.exited()? {
                 return Err(self.not_started(format!("it ended at once ({status})")));
             }
-            if self.process.pid().is_some_and(|pid| self.answers(pid)) {
+            if self.process.pid().is_some_and(|pid| far(self, pid)) {
                 return Ok(());
             }
             if Instant::now() >= deadline {

@@ -1,9 +1,11 @@
 //! An etcd cluster of three.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 
 use crate::store::local::{self, Local};
 use crate::store::road::local_program;
+use crate::store::wire::http_get;
 use crate::store::{Kind, Launch, Role, Store, StoreError, port};
 
 /// How often other ports are tried when somebody was quicker.
@@ -36,22 +38,11 @@ impl EtcdCluster {
         let program = local_program(Kind::Etcd)?;
         let mut draw = 1;
         loop {
-            // All ports are in every member's arguments, so they are drawn before, all together.
-            let launches = launches(options)?;
-            let begun = launches.iter().map(|launch| Local::begin(launch, &program));
-            let mut members = begun.collect::<Result<Vec<_>, _>>()?;
-            match members.iter_mut().try_for_each(Local::wait) {
+            match begin(options, &program) {
                 Err(StoreError::NotStarted { log, .. }) if local::taken(&log) && draw < DRAWS => {
                     draw += 1;
                 }
-                result => {
-                    result?;
-                    let members = members
-                        .into_iter()
-                        .map(|local| Store::local(Kind::Etcd, local))
-                        .collect();
-                    return Ok(Self { members });
-                }
+                result => return result,
             }
         }
     }
@@ -70,8 +61,28 @@ impl EtcdCluster {
     }
 }
 
-/// One launch per member; each knows the names and peer ports of all.
-fn launches(options: &[(&str, &str)]) -> Result<Vec<Launch>, StoreError> {
+/// Starts the members one by one, then waits for all.
+fn begin(options: &[(&str, &str)], program: &Path) -> Result<EtcdCluster, StoreError> {
+    // All ports are in every member's arguments, so they are drawn before, all together.
+    let mut members = Vec::new();
+    for (launch, peer) in launches(options)? {
+        let mut member = Local::begin(&launch, program)?;
+        // A new member asks the others whether the cluster exists already. One that listens but
+        // does not serve yet makes it wait for a second; one that is not there, or serves, does not.
+        member.wait_until(|_, _| http_get(peer, "/members").is_ok())?;
+        members.push(member);
+    }
+    members.iter_mut().try_for_each(Local::wait)?;
+    let members = members
+        .into_iter()
+        .map(|local| Store::local(Kind::Etcd, local));
+    Ok(EtcdCluster {
+        members: members.collect(),
+    })
+}
+
+/// One launch per member, with its peer address; each knows the names and peer ports of all.
+fn launches(options: &[(&str, &str)]) -> Result<Vec<(Launch, SocketAddr)>, StoreError> {
     let ports = port::several(2 * SIZE).map_err(StoreError::io("find free ports"))?;
     let (pairs, _) = ports.as_chunks::<2>();
     let name = |i: usize| format!("limiter-member-{i}");
@@ -82,10 +93,12 @@ fn launches(options: &[(&str, &str)]) -> Result<Vec<Launch>, StoreError> {
     let all = peers.collect::<Vec<_>>().join(",");
     let launch = |(i, ports): (usize, &[u16; 2])| {
         let (all, ports, name) = (all.clone(), *ports, name(i));
+        let [_, peer] = ports;
         let launch = Launch::new(Kind::Etcd).role(Role::Member { name, ports, all });
-        options
+        let launch = options
             .iter()
-            .fold(launch, |launch, (name, value)| launch.option(*name, *value))
+            .fold(launch, |launch, (name, value)| launch.option(*name, *value));
+        (launch, SocketAddr::from((Ipv4Addr::LOCALHOST, peer)))
     };
     Ok(pairs.iter().enumerate().map(launch).collect())
 }
