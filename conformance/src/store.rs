@@ -49,7 +49,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub use error::StoreError;
 use local::Local;
-#[allow(unused_imports)]
 pub(crate) use port::free as free_port;
 pub use road::Road;
 
