@@ -32,6 +32,7 @@
 mod container;
 mod error;
 mod etcd;
+mod keeper;
 mod local;
 mod port;
 mod postgres;

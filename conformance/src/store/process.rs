@@ -1,34 +1,25 @@
 //! One server process: started, watched, stopped, killed, and never left behind.
-//!
-//! Three things end a server, whatever happens to the process that started it:
-//! - dropping the guard, also while a panic unwinds;
-//! - `exit`, an abort or SIGKILL of the starting process, which drop nothing: each server has a
-//!   *keeper*, a shell that reads from a pipe which only the starting process can write to. When
-//!   the pipe closes, the keeper kills the server and removes its directory. (The kernel's
-//!   parent-death signal would not do: it fires when the *thread* that started the server ends,
-//!   so a server shared by all tests would die with the first of them; and it cannot clean up.)
-//! - Ctrl-C, since keeper and server are in process groups of their own and outlive the signal
-//!   just long enough to be ended in order.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::StoreError;
+use super::keeper::Keeper;
 
 /// How long an orderly end may take before it becomes a SIGKILL.
 const ORDERLY: Duration = Duration::from_secs(6);
 /// How often a state is looked at while waiting for it to change.
 pub(super) const POLL: Duration = Duration::from_millis(3);
 
-/// Waits for lines with the server's pid; at the end of the input, ends the last one named.
+/// What the keeper does: reads lines with the server's pid; at their end, ends the last one named.
 /// `$1` is the server's directory, `$2` the signal to end it with. A server works inside its
 /// directory, so a foreign process that was given the same pid meanwhile is told apart by that.
 const KEEPER: &str = r#"
@@ -117,30 +108,17 @@ impl Plan {
 pub(super) struct Process {
     plan: Plan,
     child: Option<Child>,
-    keeper: Child,
-    pipe: Option<ChildStdin>,
+    keeper: Keeper,
 }
 
 impl Process {
     /// Starts the keeper, then the server.
     pub(super) fn start(plan: Plan) -> Result<Self, StoreError> {
-        let mut keeper = Command::new("/bin/sh")
-            .args(["-c", KEEPER, "limiter-keeper"])
-            .arg(&plan.dir)
-            .arg(plan.end.name())
-            .current_dir("/")
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(StoreError::io("start /bin/sh to watch a server"))?;
-        let pipe = keeper.stdin.take();
+        let keeper = Keeper::start(KEEPER, [plan.dir.as_os_str(), OsStr::new(plan.end.name())])?;
         let mut process = Self {
             plan,
             child: None,
             keeper,
-            pipe,
         };
         process.spawn()?;
         Ok(process)
@@ -190,7 +168,7 @@ impl Process {
         let child = command.spawn().map_err(StoreError::io(what()))?;
         let pid = child.id();
         self.child = Some(child);
-        self.tell(&pid.to_string())
+        self.keeper.tell(&pid.to_string())
     }
 
     /// Stops the server and its children where they stand (SIGSTOP).
@@ -223,7 +201,7 @@ impl Process {
         while children.iter().any(|pid| lives(*pid)) && Instant::now() < deadline {
             thread::sleep(POLL);
         }
-        self.tell("0")
+        self.keeper.tell("0")
     }
 
     /// Ends the server in the way that suits it; SIGKILL if it does not obey.
@@ -242,7 +220,7 @@ impl Process {
             while Instant::now() < deadline {
                 if let Ok(Some(_)) = child.try_wait() {
                     self.child = None;
-                    return self.tell("0");
+                    return self.keeper.tell("0");
                 }
                 thread::sleep(POLL);
             }
@@ -271,23 +249,14 @@ impl Process {
         }
         Ok(())
     }
-
-    fn tell(&mut self, line: &str) -> Result<(), StoreError> {
-        let Some(pipe) = &mut self.pipe else {
-            return Ok(());
-        };
-        writeln!(pipe, "{line}").map_err(StoreError::io("tell the keeper of a server its pid"))
-    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         // Nobody is left to tell of a failure; the keeper, not told to leave, will try again.
-        if self.end().is_ok() && self.tell("leave").is_ok() {
+        if self.end().is_ok() && self.keeper.leave().is_ok() {
             remove(&self.plan.dir);
         }
-        self.pipe = None;
-        self.keeper.wait().ok();
     }
 }
 
