@@ -174,7 +174,13 @@ impl Process {
     /// Stops the server and its children where they stand (SIGSTOP).
     pub(super) fn pause(&self) -> Result<(), StoreError> {
         // The father first, so that it has no more children meanwhile.
-        self.signal_all(Signal::STOP, false)
+        self.signal_all(Signal::STOP, false)?;
+        // The signal is sent, not yet obeyed: a thread on another core may still answer.
+        let deadline = Instant::now() + ORDERLY;
+        while self.pid().is_some_and(|pid| !stopped(pid)) && Instant::now() < deadline {
+            thread::sleep(POLL);
+        }
+        Ok(())
     }
 
     /// Lets a stopped server go on (SIGCONT).
@@ -277,6 +283,21 @@ fn lives(pid: Pid) -> bool {
         Err(_) if Path::new("/proc/self").exists() => false,
         Err(_) => rustix::process::test_kill_process(pid).is_ok(),
     }
+}
+
+/// Whether every thread of a process and of its children stands still; true where nobody can tell.
+fn stopped(father: u32) -> bool {
+    let still = |pid: String| {
+        let threads = fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let mut stats =
+            threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+        stats.all(|stat| matches!(after_name(&stat).next(), Some("T" | "t" | "Z" | "X")))
+    };
+    let children = children(father).into_iter().map(|pid| pid.to_string());
+    children.chain([father.to_string()]).all(still)
 }
 
 /// The fields of a `stat` file behind "pid (name)"; the name may hold blanks and brackets.
