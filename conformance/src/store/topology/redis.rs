@@ -40,11 +40,11 @@ impl RedisPair {
     pub fn replica_of(addr: SocketAddr) -> Result<Store, StoreError> {
         let of = format!("{} {}", addr.ip(), addr.port());
         let replica = local(Kind::Redis)?.option("replicaof", of).start()?;
-        until(
-            "whether a Redis replica follows its primary",
-            "master_link_status:up",
-            || ask(replica.addr(), &["INFO", "replication"]),
-            |info| info.text().contains("master_link_status:up"),
+        // A message leaves nothing behind, and goes to replicas as a write does.
+        until_streaming(
+            addr,
+            replica.addr(),
+            &["PUBLISH", "limiter", "is it streaming?"],
         )?;
         Ok(replica)
     }
@@ -125,13 +125,9 @@ impl RedisCluster {
                 |(info, list)| info.text().contains("cluster_state:ok") && settled(list),
             )?;
         }
-        for replica in replicas {
-            until(
-                "whether a Redis Cluster replica follows",
-                "master_link_status:up",
-                || ask(replica.addr(), &["INFO", "replication"]),
-                |info| info.text().contains("master_link_status:up"),
-            )?;
+        for (primary, replica) in primaries.iter().zip(replicas) {
+            // In a cluster messages go another way; there is nothing to flush yet.
+            until_streaming(primary.addr(), replica.addr(), &["FLUSHALL"])?;
         }
         Ok(Self { nodes })
     }
@@ -250,6 +246,46 @@ impl RedisSentinel {
         });
         addrs.next().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
+}
+
+/// Waits until a replica has received what `nudge` made its primary send.
+///
+/// "Link up" is too early: the replica says so when it has loaded the copy, and its primary starts
+/// to send writes only when it has seen that. Meanwhile even `WAIT` counts a replica that has nothing.
+fn until_streaming(
+    primary: SocketAddr,
+    replica: SocketAddr,
+    nudge: &[&str],
+) -> Result<(), StoreError> {
+    let replication = |addr| move || ask(addr, &["INFO", "replication"]);
+    let what = "whether a Redis replica follows its primary";
+    until(
+        what,
+        "master_link_status:up",
+        replication(replica),
+        |info| field(info, "master_link_status") == Some("up"),
+    )?;
+    ask(primary, nudge).map_err(StoreError::io("have a Redis primary send something"))?;
+    let info = replication(primary)().map_err(StoreError::io("ask a Redis primary its offset"))?;
+    let sent = offset(&info, "master_repl_offset");
+    until(
+        what,
+        "slave_repl_offset as far as the primary's master_repl_offset",
+        replication(replica),
+        |info| sent.is_some() && offset(info, "slave_repl_offset") >= sent,
+    )?;
+    Ok(())
+}
+
+/// A field of an INFO reply.
+fn field<'a>(info: &'a Reply, name: &str) -> Option<&'a str> {
+    info.text()
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+fn offset(info: &Reply, name: &str) -> Option<u64> {
+    field(info, name)?.parse().ok()
 }
 
 /// The value behind a name in a flat list of names and values.
