@@ -17,6 +17,9 @@ const PIECE: usize = 64 << 10;
 /// How many pieces may be on their way in one direction.
 const IN_FLIGHT: usize = 1024;
 
+/// No delay is longer; what waits for more is better served by a stall.
+const LONGEST: Duration = Duration::from_hours(1);
+
 /// How a connection ends before both sides have closed it.
 #[derive(Debug, Clone, Copy)]
 enum End {
@@ -92,11 +95,12 @@ struct Pump<'a> {
     way: Way,
     plans: watch::Receiver<Plan>,
     open: &'a Open,
-    /// The fault that the two below belong to.
+    /// The fault that the next two belong to.
     era: u64,
     /// Bytes passed on under it.
     passed: u64,
-    dice: u64,
+    /// Delays drawn under it.
+    nth: u64,
     /// When the piece before arrives: none overtakes another.
     due: Instant,
 }
@@ -110,7 +114,7 @@ impl<'a> Pump<'a> {
             open,
             era,
             passed: 0,
-            dice: 0,
+            nth: 0,
             due: Instant::now(),
         }
     }
@@ -163,7 +167,7 @@ impl<'a> Pump<'a> {
         loop {
             let plan = *self.plans.borrow_and_update();
             if plan.era != self.era {
-                (self.era, self.passed, self.dice) = (plan.era, 0, 0);
+                (self.era, self.passed, self.nth) = (plan.era, 0, 0);
             }
             let down = self.way == Way::Down;
             let (mut due, mut keep, mut last) = (Instant::now(), n, false);
@@ -181,7 +185,11 @@ impl<'a> Pump<'a> {
                     each_way,
                     jitter,
                     seed,
-                } => due += self.delay(each_way, jitter, seed),
+                } => {
+                    let stream = self.open.id * 2 + u64::from(down);
+                    due += delay(each_way, jitter, seed, stream, self.nth);
+                    self.nth += 1;
+                }
                 Fault::Cut { after } if down => {
                     let left =
                         usize::try_from(after.saturating_sub(self.passed)).unwrap_or(usize::MAX);
@@ -215,16 +223,15 @@ impl<'a> Pump<'a> {
             }
         }
     }
+}
 
-    /// The next delay of this direction of this connection.
-    fn delay(&mut self, mean: Duration, jitter: Duration, seed: u64) -> Duration {
-        self.dice += 1;
-        let stream = self.open.id * 2 + u64::from(self.way == Way::Down);
-        let random = mix(mix(seed ^ stream).wrapping_add(self.dice));
-        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let span = nanos(jitter).saturating_mul(2).saturating_add(1);
-        (mean + Duration::from_nanos(random % span)).saturating_sub(jitter)
-    }
+/// The `nth` delay of a stream of pieces.
+fn delay(mean: Duration, jitter: Duration, seed: u64, stream: u64, nth: u64) -> Duration {
+    let random = mix(mix(seed ^ stream).wrapping_add(nth));
+    let nanos = u64::try_from(jitter.as_nanos()).unwrap_or(u64::MAX);
+    let span = nanos.saturating_mul(2).saturating_add(1);
+    let delay = mean.saturating_add(Duration::from_nanos(random % span));
+    delay.saturating_sub(jitter).min(LONGEST)
 }
 
 /// Writes each piece when it is due; after the last one, closes this direction.
@@ -253,4 +260,34 @@ fn mix(number: u64) -> u64 {
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_seeded_and_keep_to_their_bounds() {
+        let (mean, jitter) = (Duration::from_millis(50), Duration::from_millis(20));
+        let of = |seed, stream| {
+            (0..1000)
+                .map(|nth| delay(mean, jitter, seed, stream, nth))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(1, 0), of(1, 0));
+        assert_ne!(of(1, 0), of(2, 0));
+        assert_ne!(of(1, 0), of(1, 1));
+        let all = of(1, 0);
+        let (least, most) = (Duration::from_millis(30), Duration::from_millis(70));
+        assert!(all.iter().all(|delay| (least..=most).contains(delay)));
+        let sum: Duration = all.iter().sum();
+        assert!(
+            sum.abs_diff(mean * 1000) < Duration::from_secs(2),
+            "{sum:?}"
+        );
+        assert_eq!(delay(mean, Duration::ZERO, 1, 0, 0), mean);
+        assert_eq!(delay(Duration::MAX, Duration::ZERO, 1, 0, 0), LONGEST);
+        // More jitter than delay: never before now.
+        assert!((0..100).all(|nth| delay(Duration::ZERO, jitter, 1, 0, nth) <= jitter));
+    }
 }
