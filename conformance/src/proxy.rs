@@ -29,6 +29,7 @@
 //! ```
 
 mod connection;
+mod http2;
 mod traffic;
 
 use std::io;
@@ -297,9 +298,10 @@ async fn accept(
             },
             connection = accepted => match connection {
                 Ok((client, _)) => {
-                    // Marked here: nobody may find the proxy idle between accept and first poll.
+                    // In this order, and here: a reset that finds the connection counted reaches it.
+                    let resets = plans.borrow().resets;
                     let open = Counters::open(&counters);
-                    tokio::spawn(connection::carry(client, upstream, plans.clone(), open));
+                    tokio::spawn(connection::carry(client, upstream, plans.clone(), resets, open));
                 }
                 // Out of file handles, say: others may end meanwhile.
                 Err(_) => tokio::time::sleep(POLL).await,

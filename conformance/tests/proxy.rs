@@ -269,6 +269,51 @@ fn a_black_hole_hides_the_end_of_a_client() {
 }
 
 #[test]
+fn a_black_hole_hides_the_reset_of_a_client() {
+    let (server, received) = line_server();
+    let proxy = Proxy::start(server).unwrap();
+    let mut client = Client::new(&proxy);
+    client.say("a");
+    eventually("the reply lies unread at the client", || {
+        proxy.traffic().to_clients == 3
+    });
+    proxy.set(Fault::BlackHole).unwrap();
+    // Closed with bytes unread, a socket sends RST.
+    drop(client);
+    assert_eq!(received.recv().unwrap(), "a");
+    assert!(received.recv_timeout(100 * MS).is_err());
+    assert_eq!(proxy.traffic().live, 1);
+    proxy.set(Fault::Pass).unwrap();
+    eventually("the half-dead connection ends", || {
+        proxy.traffic().live == 0
+    });
+}
+
+#[test]
+fn resets_while_connections_come_and_go() {
+    let (server, _received) = line_server();
+    let proxy = Proxy::start(server).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    if let Ok(stream) = TcpStream::connect(proxy.addr()) {
+                        let mut client = Client(BufReader::new(stream));
+                        client.0.get_mut().write_all(b"a\n").ok();
+                        // Its own reply or none: never half of one.
+                        let heard = client.hear().unwrap_or_default();
+                        assert!(heard.is_empty() || heard == "=a", "{heard}");
+                    }
+                }
+            });
+        }
+        for _ in 0..200 {
+            proxy.reset().unwrap();
+        }
+    });
+}
+
+#[test]
 fn resets_what_is_open_and_only_that() {
     let (server, _received) = line_server();
     let proxy = Proxy::start(server).unwrap();

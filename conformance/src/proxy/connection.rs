@@ -9,6 +9,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::http2::Frames;
 use super::traffic::{Open, Way};
 use super::{Fault, Plan, Then};
 
@@ -39,16 +40,24 @@ struct Piece {
     last: bool,
 }
 
-/// Carries bytes between `client` and `upstream` until one of them, or the plan, ends it.
+/// Carries bytes between `client` and `upstream` until one of them, or the plan, ends it: when all
+/// connections are reset that were open at the count of `resets`, this is one of them.
 pub(super) async fn carry(
     mut client: TcpStream,
     upstream: SocketAddr,
     mut plans: watch::Receiver<Plan>,
+    resets: u64,
     open: Open,
 ) {
-    let resets = plans.borrow().resets;
-    let Ok(mut store) = TcpStream::connect(upstream).await else {
+    let over = |plan: &Plan| plan.resets != resets || plan.fault == Fault::Refuse;
+    let connected = tokio::select! {
+        biased;
+        _ = plans.wait_for(over) => None,
+        connected = TcpStream::connect(upstream) => connected.ok(),
+    };
+    let Some(mut store) = connected else {
         client.set_zero_linger().ok();
+        drop(client);
         return;
     };
     client.set_nodelay(true).ok();
@@ -65,10 +74,9 @@ pub(super) async fn carry(
             )
             .map(|_| ())
         };
-        let ended = plans.wait_for(|plan| plan.resets != resets || plan.fault == Fault::Refuse);
         tokio::select! {
             biased;
-            _ = ended => Err(End::Reset),
+            _ = plans.wait_for(over) => Err(End::Reset),
             end = both => end,
         }
     };
@@ -95,6 +103,7 @@ struct Pump<'a> {
     way: Way,
     plans: watch::Receiver<Plan>,
     open: &'a Open,
+    frames: Frames,
     /// The fault that the next two belong to.
     era: u64,
     /// Bytes passed on under it.
@@ -112,6 +121,7 @@ impl<'a> Pump<'a> {
             way,
             plans,
             open,
+            frames: Frames::default(),
             era,
             passed: 0,
             nth: 0,
@@ -134,17 +144,15 @@ impl<'a> Pump<'a> {
         let mut buffer = vec![0; PIECE];
         loop {
             let Ok(n) = from.read(&mut buffer).await else {
-                // A black hole lets no RST through either.
-                let fault = self.plans.borrow().fault;
-                return if fault == Fault::BlackHole {
-                    self.mute(from, buffer).await
-                } else {
-                    Err(End::Reset)
-                };
+                let plan = *self.plans.borrow();
+                if plan.fault != Fault::BlackHole {
+                    return Err(End::Reset);
+                }
+                // It lets no RST through either.
+                self.era = plan.era;
+                return self.mute(from, buffer).await;
             };
-            if n > 0 {
-                self.open.saw(self.way, n);
-            }
+            self.saw(buffer.get(..n).unwrap_or_default());
             let Some(Passage { due, keep, last }) = self.judge(n).await? else {
                 return self.mute(from, buffer).await;
             };
@@ -159,6 +167,16 @@ impl<'a> Pump<'a> {
                 // The writer ends it all.
                 std::future::pending::<()>().await;
             }
+        }
+    }
+
+    /// Counts what has been read.
+    fn saw(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.open.saw(self.way, bytes.len());
+        }
+        if self.way == Way::Up {
+            self.open.began(self.frames.take(bytes));
         }
     }
 
@@ -211,12 +229,12 @@ impl<'a> Pump<'a> {
 
     /// Swallows whatever comes until the fault ends, and the connection with it.
     async fn mute(&mut self, mut from: ReadHalf<'_>, mut buffer: Vec<u8>) -> Result<(), End> {
-        let (era, mut open_end) = (self.era, true);
+        let (era, mut plans, mut open_end) = (self.era, self.plans.clone(), true);
         loop {
             tokio::select! {
-                _ = self.plans.wait_for(|plan| plan.era != era) => return Err(End::Reset),
+                _ = plans.wait_for(|plan| plan.era != era) => return Err(End::Reset),
                 read = from.read(&mut buffer), if open_end => match read {
-                    Ok(n @ 1..) => self.open.saw(self.way, n),
+                    Ok(n @ 1..) => self.saw(buffer.get(..n).unwrap_or_default()),
                     // The end of a stream is swallowed like the rest of it.
                     Ok(_) | Err(_) => open_end = false,
                 },

@@ -19,8 +19,10 @@ pub struct Traffic {
     /// How often a client spoke after it was spoken to, or first: one per question and answer
     /// where they take turns. Questions sent before the answer to an earlier one, on the same
     /// connection, are of the same round trip. A protocol that also talks when nothing was asked
-    /// (HTTP/2 with its window updates) shows more.
+    /// (HTTP/2 with its window updates) shows more: see `requests`.
     pub round_trips: u64,
+    /// Requests that clients began over HTTP/2, as etcd's clients do; 0 for other protocols.
+    pub requests: u64,
     /// Connections accepted.
     pub accepted: u64,
     /// Connections open at present.
@@ -37,6 +39,7 @@ impl Traffic {
             from_store: self.from_store.saturating_sub(earlier.from_store),
             to_clients: self.to_clients.saturating_sub(earlier.to_clients),
             round_trips: self.round_trips.saturating_sub(earlier.round_trips),
+            requests: self.requests.saturating_sub(earlier.requests),
             accepted: self.accepted.saturating_sub(earlier.accepted),
             live: self.live,
         }
@@ -57,6 +60,7 @@ pub(super) struct Counters {
     up: [AtomicU64; 2],
     down: [AtomicU64; 2],
     round_trips: AtomicU64,
+    requests: AtomicU64,
     accepted: AtomicU64,
     live: Mutex<BTreeSet<u64>>,
 }
@@ -92,6 +96,7 @@ impl Counters {
             from_store,
             to_clients,
             round_trips: self.round_trips.load(Relaxed),
+            requests: self.requests.load(Relaxed),
             accepted: self.accepted.load(Relaxed),
             live: u64::try_from(live).unwrap_or(u64::MAX),
         }
@@ -119,6 +124,11 @@ impl Open {
         if !self.asked.swap(way == Way::Up, Relaxed) && way == Way::Up {
             self.counters.round_trips.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Counts requests that began in a piece of HTTP/2.
+    pub(super) fn began(&self, requests: u64) {
+        self.counters.requests.fetch_add(requests, Relaxed);
     }
 
     /// Counts a piece that is about to be passed on: before it goes, so that nobody who has
