@@ -25,7 +25,7 @@
 //! # Ok::<(), limiter_conformance::store::StoreError>(())
 //! ```
 //!
-//! All calls block for as long as a start takes (Redis 10 to 20 ms, etcd and Postgres under 100 ms,
+//! All calls block for as long as a start takes (idle machine: Redis 10 ms, etcd and Postgres 0.1 s,
 //! but half a second for the first Postgres of a build); in an async test that is no harm.
 
 #[cfg(feature = "containers")]
