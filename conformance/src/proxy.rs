@@ -316,7 +316,11 @@ async fn open_or_close(
     listen: bool,
 ) -> io::Result<()> {
     if !listen {
-        *listener = None;
+        if let Some(listener) = listener.take() {
+            // Closing would not do at once: if another thread is just starting a program, that has a
+            // copy of the socket until it is a program.
+            rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).ok();
+        }
         return Ok(());
     }
     let deadline = Instant::now() + PATIENCE;

@@ -401,7 +401,16 @@ fn refuses_like_a_closed_port() {
     let proxy = Proxy::start(server).unwrap();
     let mut old = Client::new(&proxy);
     assert_eq!(old.ask("a").unwrap(), "=a");
-    for _ in 0..20 {
+    // Programs that are just starting hold copies of all sockets for a moment.
+    let programs = thread::spawn(|| {
+        for _ in 0..100 {
+            std::process::Command::new("true")
+                .current_dir("/")
+                .status()
+                .unwrap();
+        }
+    });
+    while !programs.is_finished() {
         proxy.set(Fault::Refuse).unwrap();
         assert_eq!(
             TcpStream::connect(proxy.addr()).unwrap_err().kind(),
@@ -412,6 +421,7 @@ fn refuses_like_a_closed_port() {
         assert_eq!(Client::new(&proxy).ask("b").unwrap(), "=b");
     }
     old.is_reset();
+    programs.join().unwrap();
 }
 
 #[test]
