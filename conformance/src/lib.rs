@@ -1,3 +1,5 @@
 //! The conformance suite of limiter.
 
+pub mod proxy;
+pub mod store;
 pub mod vectors;
