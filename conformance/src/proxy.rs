@@ -135,10 +135,7 @@ impl Proxy {
         let shared = Arc::clone(&counters);
         // Runtime and all on the thread: made or dropped in an async test it would panic.
         let serve = move || {
-            let served = tokio::runtime::Builder::new_current_thread()
-                .enable_io()
-                .enable_time()
-                .build();
+            let served = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
             let served = served.and_then(|runtime| {
                 runtime.block_on(async {
                     let listener = TcpListener::from_std(listener)?;
@@ -151,17 +148,9 @@ impl Proxy {
                 started.send(Err(error)).ok();
             }
         };
-        let thread = thread::Builder::new()
-            .name("limiter-proxy".to_owned())
-            .spawn(serve)?;
+        let thread = thread::Builder::new().name("limiter-proxy".to_owned()).spawn(serve)?;
         wait.recv().map_err(|_| gone())??;
-        Ok(Self {
-            addr,
-            plan,
-            counters,
-            orders: Some(orders),
-            thread: Some(thread),
-        })
+        Ok(Self { addr, plan, counters, orders: Some(orders), thread: Some(thread) })
     }
 
     /// Where the proxy listens.
@@ -196,11 +185,7 @@ impl Proxy {
             self.wait_for_end_of(&old)
         } else {
             change();
-            if before == Fault::Refuse {
-                self.listen(true)
-            } else {
-                Ok(())
-            }
+            if before == Fault::Refuse { self.listen(true) } else { Ok(()) }
         }
     }
 
@@ -310,11 +295,7 @@ async fn accept(
     }
 }
 
-async fn open_or_close(
-    listener: &mut Option<TcpListener>,
-    addr: SocketAddr,
-    listen: bool,
-) -> io::Result<()> {
+async fn open_or_close(listener: &mut Option<TcpListener>, addr: SocketAddr, listen: bool) -> io::Result<()> {
     if !listen {
         if let Some(listener) = listener.take() {
             // Closing would not do at once: if another thread is just starting a program, that has a

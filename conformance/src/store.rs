@@ -155,8 +155,7 @@ pub fn start(kind: Kind) -> Result<Store, StoreError> {
 ///
 /// As [`start`]; the same error for every caller.
 pub fn shared(kind: Kind) -> Result<&'static Store, &'static StoreError> {
-    static STORES: [OnceLock<Result<Store, StoreError>>; 3] =
-        [OnceLock::new(), OnceLock::new(), OnceLock::new()];
+    static STORES: [OnceLock<Result<Store, StoreError>>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
     let [redis, postgres, etcd] = &STORES;
     let store = match kind {
         Kind::Redis => redis,
@@ -190,11 +189,7 @@ enum Role {
     /// A Postgres standby of the server at this address, known there by this name.
     Standby { of: SocketAddr, name: String },
     /// An etcd member with a name, its own two ports, and the list of all members.
-    Member {
-        name: String,
-        ports: [u16; 2],
-        all: String,
-    },
+    Member { name: String, ports: [u16; 2], all: String },
 }
 
 impl Launch {
@@ -202,14 +197,7 @@ impl Launch {
     /// `fsync=off` (a killed server loses nothing by that, a machine without power would; a bench
     /// that means real disks says `.option("fsync", "on")`), etcd with a short election timeout.
     pub fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            options: Vec::new(),
-            env: Vec::new(),
-            road: None,
-            own: false,
-            role: Role::Alone,
-        }
+        Self { kind, options: Vec::new(), env: Vec::new(), road: None, own: false, role: Role::Alone }
     }
 
     /// Gives the server an option by its own name: a directive of `redis.conf` (`appendonly`, `yes`;
@@ -279,13 +267,7 @@ enum Server {
 impl Store {
     fn local(kind: Kind, local: Local) -> Self {
         let addr = local.addr();
-        Self {
-            kind,
-            road: Road::Local,
-            url: kind.url(addr),
-            addr,
-            server: Server::Local(Box::new(Mutex::new(local))),
-        }
+        Self { kind, road: Road::Local, url: kind.url(addr), addr, server: Server::Local(Box::new(Mutex::new(local))) }
     }
 
     /// The store's URL: `redis://`, `postgres://` or `etcd://`; the environment's, word by word, if
@@ -328,8 +310,7 @@ impl Store {
     /// The first and last lines that a server started from a local binary wrote; empty by other roads.
     #[must_use]
     pub fn log(&self) -> String {
-        self.with_local(|local| process::excerpt(&local.process().plan().log()))
-            .unwrap_or_default()
+        self.with_local(|local| process::excerpt(&local.process().plan().log())).unwrap_or_default()
     }
 
     /// Stops the server where it stands (SIGSTOP, or the container's pause): connections stay
@@ -406,19 +387,13 @@ impl Store {
 
     fn running(&self, what: &'static str) -> Result<(), StoreError> {
         match self.with_local(|local| local.process().pid()) {
-            Some(None) => Err(StoreError::Down {
-                kind: self.kind,
-                what,
-            }),
+            Some(None) => Err(StoreError::Down { kind: self.kind, what }),
             _ => Ok(()),
         }
     }
 
     fn not_ours(&self, what: &'static str) -> StoreError {
-        StoreError::NotOurs {
-            kind: self.kind,
-            what,
-        }
+        StoreError::NotOurs { kind: self.kind, what }
     }
 }
 

@@ -1,10 +1,6 @@
 //! The docker road, on a real engine. Without one, these fail: run `scripts/store-images` first
 //! and export what it prints.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -23,21 +19,10 @@ fn container(kind: Kind) -> Launch {
 /// Something that only a store of this kind can say.
 fn says(kind: Kind, addr: SocketAddr) -> String {
     match kind {
-        Kind::Redis => Resp::connect(addr)
-            .unwrap()
-            .call(&["INFO", "server"])
-            .unwrap()
-            .text()
-            .to_owned(),
+        Kind::Redis => Resp::connect(addr).unwrap().call(&["INFO", "server"]).unwrap().text().to_owned(),
         Kind::Postgres => {
-            let rows = Sql::connect(addr)
-                .unwrap()
-                .query("SELECT version()")
-                .unwrap();
-            rows.first()
-                .and_then(|row| row.first().cloned())
-                .flatten()
-                .unwrap()
+            let rows = Sql::connect(addr).unwrap().query("SELECT version()").unwrap();
+            rows.first().and_then(|row| row.first().cloned()).flatten().unwrap()
         }
         Kind::Etcd => http_get(addr, "/version").unwrap().1,
     }
@@ -54,24 +39,14 @@ fn word(kind: Kind) -> &'static str {
 /// The names of the containers that this process started for this port, running or not.
 fn containers(part: &str) -> String {
     let filter = format!("name={part}");
-    let output = Command::new("docker")
-        .args(["ps", "-a", "--format", "{{.Names}}", "--filter", &filter])
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output =
+        Command::new("docker").args(["ps", "-a", "--format", "{{.Names}}", "--filter", &filter]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 fn name_of(store: &Store) -> String {
-    format!(
-        "limiter-test-{}-{}-",
-        store.kind().binary(),
-        store.addr().port()
-    )
+    format!("limiter-test-{}-{}-", store.kind().binary(), store.addr().port())
 }
 
 fn answers_and_is_removed(kind: Kind) {
@@ -82,19 +57,10 @@ fn answers_and_is_removed(kind: Kind) {
     assert!(says(kind, store.addr()).contains(word(kind)));
     let name = name_of(&store);
     assert!(!containers(&name).is_empty());
-    let ports = Command::new("docker")
-        .args(["port", containers(&name).trim()])
-        .output()
-        .unwrap();
+    let ports = Command::new("docker").args(["port", containers(&name).trim()]).output().unwrap();
     let ports = String::from_utf8(ports.stdout).unwrap();
-    assert!(
-        ports.contains(&format!("-> {}", store.addr())),
-        "only loopback may reach it: {ports}"
-    );
-    assert!(
-        !ports.contains("0.0.0.0"),
-        "only loopback may reach it: {ports}"
-    );
+    assert!(ports.contains(&format!("-> {}", store.addr())), "only loopback may reach it: {ports}");
+    assert!(!ports.contains("0.0.0.0"), "only loopback may reach it: {ports}");
     drop(store);
     assert_eq!(containers(&name), "");
 }
@@ -116,23 +82,11 @@ fn etcd_answers_and_is_removed() {
 
 #[test]
 fn options_reach_the_server() {
-    let redis = container(Kind::Redis)
-        .option("maxmemory", "32mb")
-        .start()
-        .unwrap();
-    let reply = Resp::connect(redis.addr())
-        .unwrap()
-        .call(&["CONFIG", "GET", "maxmemory"])
-        .unwrap();
+    let redis = container(Kind::Redis).option("maxmemory", "32mb").start().unwrap();
+    let reply = Resp::connect(redis.addr()).unwrap().call(&["CONFIG", "GET", "maxmemory"]).unwrap();
     assert_eq!(reply.list().last().unwrap().text(), "33554432");
-    let postgres = container(Kind::Postgres)
-        .option("lock_timeout", "2s")
-        .start()
-        .unwrap();
-    let rows = Sql::connect(postgres.addr())
-        .unwrap()
-        .query("SHOW lock_timeout")
-        .unwrap();
+    let postgres = container(Kind::Postgres).option("lock_timeout", "2s").start().unwrap();
+    let rows = Sql::connect(postgres.addr()).unwrap().query("SHOW lock_timeout").unwrap();
     assert_eq!(rows, [[Some("2s".to_owned())]]);
 }
 
@@ -140,16 +94,8 @@ fn options_reach_the_server() {
 fn pause_kill_and_restart_keep_port_and_data() {
     let store = container(Kind::Postgres).start().unwrap();
     let addr = store.addr();
-    Sql::connect(addr)
-        .unwrap()
-        .query("CREATE TABLE t AS SELECT 1 AS v")
-        .unwrap();
-    let ask = || {
-        Sql::connect(addr)
-            .unwrap()
-            .query("SELECT v FROM t")
-            .unwrap()
-    };
+    Sql::connect(addr).unwrap().query("CREATE TABLE t AS SELECT 1 AS v").unwrap();
+    let ask = || Sql::connect(addr).unwrap().query("SELECT v FROM t").unwrap();
 
     store.pause().unwrap();
     thread::scope(|scope| {
@@ -175,9 +121,7 @@ fn pause_kill_and_restart_keep_port_and_data() {
 
 #[test]
 fn works_within_an_async_test() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let store = container(Kind::Redis).start().unwrap();
         assert!(says(Kind::Redis, store.addr()).contains("redis_version"));
@@ -186,11 +130,7 @@ fn works_within_an_async_test() {
 
 #[test]
 fn a_server_that_cannot_start_says_why_and_is_removed() {
-    let error = container(Kind::Redis)
-        .option("no-such-directive", "1")
-        .start()
-        .unwrap_err()
-        .to_string();
+    let error = container(Kind::Redis).option("no-such-directive", "1").start().unwrap_err().to_string();
     assert!(error.contains("no-such-directive"), "{error}");
     assert!(error.contains("LIMITER_TEST_REDIS_IMAGE"), "{error}");
     let left = containers(&format!("-{}$", std::process::id()));
@@ -227,12 +167,8 @@ fn run_child(what: &str) -> Command {
 #[test]
 fn a_killed_process_leaves_no_container() {
     let mut child = run_child("hold").spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap())
-        .lines()
-        .map(Result::unwrap);
-    let name = lines
-        .find_map(|line| line.strip_prefix("held ").map(str::to_owned))
-        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let name = lines.find_map(|line| line.strip_prefix("held ").map(str::to_owned)).unwrap();
     assert!(!containers(&name).is_empty());
     child.kill().unwrap();
     child.wait().unwrap();
@@ -256,13 +192,7 @@ fn the_environment_chooses_the_road() {
 
 #[test]
 fn without_an_engine_the_road_is_closed() {
-    let said = ask(&[
-        ("LIMITER_STORES", "docker"),
-        ("DOCKER_HOST", "unix:///nowhere/docker.sock"),
-    ]);
-    assert!(
-        said.contains("the road `docker`, which is closed here"),
-        "{said}"
-    );
+    let said = ask(&[("LIMITER_STORES", "docker"), ("DOCKER_HOST", "unix:///nowhere/docker.sock")]);
+    assert!(said.contains("the road `docker`, which is closed here"), "{said}");
     assert!(said.contains("/nowhere/docker.sock"), "{said}");
 }

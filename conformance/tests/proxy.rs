@@ -1,10 +1,5 @@
 //! The fault proxy: each fault does what it says, to old and new connections, and the counts are right.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -48,24 +43,17 @@ impl Client {
     fn new(proxy: &Proxy) -> Self {
         let stream = TcpStream::connect(proxy.addr()).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         Self(BufReader::new(stream))
     }
 
     fn say(&mut self, line: &str) {
-        self.0
-            .get_mut()
-            .write_all(format!("{line}\n").as_bytes())
-            .unwrap();
+        self.0.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     fn hear(&mut self) -> io::Result<String> {
         let mut line = String::new();
-        self.0
-            .read_line(&mut line)
-            .map(|_| line.trim_end().to_owned())
+        self.0.read_line(&mut line).map(|_| line.trim_end().to_owned())
     }
 
     fn ask(&mut self, line: &str) -> io::Result<String> {
@@ -78,18 +66,12 @@ impl Client {
         self.0.get_mut().set_read_timeout(Some(100 * MS)).unwrap();
         let heard = self.hear();
         assert_eq!(heard.unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        self.0
-            .get_mut()
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .unwrap();
+        self.0.get_mut().set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     }
 
     /// The connection was ended by RST.
     fn is_reset(&mut self) {
-        assert_eq!(
-            self.hear().unwrap_err().kind(),
-            io::ErrorKind::ConnectionReset
-        );
+        assert_eq!(self.hear().unwrap_err().kind(), io::ErrorKind::ConnectionReset);
     }
 }
 
@@ -113,16 +95,11 @@ fn passes_and_counts() {
         assert_eq!(two.ask("b").unwrap(), "=b");
     }
     let traffic = proxy.traffic().since(&before);
-    assert_eq!(
-        (traffic.round_trips, proxy.traffic().accepted, traffic.live),
-        (20, 2, 2)
-    );
+    assert_eq!((traffic.round_trips, proxy.traffic().accepted, traffic.live), (20, 2, 2));
     assert_eq!((traffic.from_clients, traffic.to_store), (90, 90));
     assert_eq!((traffic.from_store, traffic.to_clients), (110, 110));
     drop((one, two));
-    eventually("closed connections are no longer live", || {
-        proxy.traffic().live == 0
-    });
+    eventually("closed connections are no longer live", || proxy.traffic().live == 0);
 }
 
 #[test]
@@ -131,27 +108,18 @@ fn half_closed_streams_still_answer() {
     let proxy = Proxy::start(server).unwrap();
     let mut client = Client::new(&proxy);
     client.say("a");
-    client
-        .0
-        .get_ref()
-        .shutdown(std::net::Shutdown::Write)
-        .unwrap();
+    client.0.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     let mut rest = String::new();
     client.0.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "=a\n");
-    assert_eq!(
-        received.iter().take(2).collect::<Vec<_>>(),
-        ["a", "the end"]
-    );
+    assert_eq!(received.iter().take(2).collect::<Vec<_>>(), ["a", "the end"]);
 }
 
 #[test]
 fn much_passes_unchanged() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let proxy = Proxy::start(listener.local_addr().unwrap()).unwrap();
-    let bytes: Vec<u8> = (0..8_000_000_u32)
-        .map(|i| i.wrapping_mul(2_654_435_761).to_be_bytes()[0])
-        .collect();
+    let bytes: Vec<u8> = (0..8_000_000_u32).map(|i| i.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut received = Vec::new();
@@ -174,11 +142,7 @@ fn delays_each_way_and_keeps_order() {
     let proxy = Proxy::start(server).unwrap();
     let mut old = Client::new(&proxy);
     assert_eq!(old.ask("a").unwrap(), "=a");
-    let delay = Fault::Delay {
-        each_way: 30 * MS,
-        jitter: Duration::ZERO,
-        seed: 0,
-    };
+    let delay = Fault::Delay { each_way: 30 * MS, jitter: Duration::ZERO, seed: 0 };
     proxy.set(delay).unwrap();
     assert_eq!(proxy.fault(), delay);
     for client in [&mut old, &mut Client::new(&proxy)] {
@@ -187,13 +151,7 @@ fn delays_each_way_and_keeps_order() {
         assert!(begun.elapsed() >= 60 * MS, "{:?}", begun.elapsed());
     }
     // Latency, not throughput: many on their way take no longer than one.
-    proxy
-        .set(Fault::Delay {
-            each_way: 30 * MS,
-            jitter: 30 * MS,
-            seed: 7,
-        })
-        .unwrap();
+    proxy.set(Fault::Delay { each_way: 30 * MS, jitter: 30 * MS, seed: 7 }).unwrap();
     let begun = Instant::now();
     for i in 0..50 {
         old.say(&i.to_string());
@@ -238,10 +196,7 @@ fn a_black_hole_swallows_both_ways() {
     old.hears_nothing();
     new.hears_nothing();
     let traffic = proxy.traffic().since(&before);
-    assert_eq!(
-        (traffic.from_clients, traffic.to_store, traffic.live),
-        (4, 0, 3)
-    );
+    assert_eq!((traffic.from_clients, traffic.to_store, traffic.live), (4, 0, 3));
     // What lost bytes is reset when the fault ends, what did not goes on.
     proxy.set(Fault::Pass).unwrap();
     old.is_reset();
@@ -263,9 +218,7 @@ fn a_black_hole_hides_the_end_of_a_client() {
     assert!(received.recv_timeout(100 * MS).is_err());
     assert_eq!(proxy.traffic().live, 1);
     proxy.set(Fault::Pass).unwrap();
-    eventually("the half-dead connection ends", || {
-        proxy.traffic().live == 0
-    });
+    eventually("the half-dead connection ends", || proxy.traffic().live == 0);
 }
 
 #[test]
@@ -274,9 +227,7 @@ fn a_black_hole_hides_the_reset_of_a_client() {
     let proxy = Proxy::start(server).unwrap();
     let mut client = Client::new(&proxy);
     client.say("a");
-    eventually("the reply lies unread at the client", || {
-        proxy.traffic().to_clients == 3
-    });
+    eventually("the reply lies unread at the client", || proxy.traffic().to_clients == 3);
     proxy.set(Fault::BlackHole).unwrap();
     // Closed with bytes unread, a socket sends RST.
     drop(client);
@@ -284,9 +235,7 @@ fn a_black_hole_hides_the_reset_of_a_client() {
     assert!(received.recv_timeout(100 * MS).is_err());
     assert_eq!(proxy.traffic().live, 1);
     proxy.set(Fault::Pass).unwrap();
-    eventually("the half-dead connection ends", || {
-        proxy.traffic().live == 0
-    });
+    eventually("the half-dead connection ends", || proxy.traffic().live == 0);
 }
 
 #[test]
@@ -351,10 +300,7 @@ fn cuts_a_reply_in_its_middle() {
     proxy.set(Fault::Pass).unwrap();
     assert_eq!(Client::new(&proxy).ask("after").unwrap(), "=after");
     let said: Vec<String> = received.try_iter().collect();
-    assert!(
-        said.contains(&"nothing".to_owned()),
-        "requests pass: {said:?}"
-    );
+    assert!(said.contains(&"nothing".to_owned()), "requests pass: {said:?}");
 }
 
 #[test]
@@ -367,10 +313,7 @@ fn drops_replies_and_resets() {
     client.is_reset();
     assert_eq!(received.recv().unwrap(), "a");
     let traffic = proxy.traffic();
-    assert_eq!(
-        (traffic.to_store, traffic.from_store, traffic.to_clients),
-        (2, 3, 0)
-    );
+    assert_eq!((traffic.to_store, traffic.from_store, traffic.to_clients), (2, 3, 0));
 }
 
 #[test]
@@ -384,11 +327,7 @@ fn drops_replies_in_silence() {
     old.hears_nothing();
     old.say("c");
     old.hears_nothing();
-    assert_eq!(
-        received.iter().take(3).collect::<Vec<_>>(),
-        ["a", "b", "c"],
-        "requests pass"
-    );
+    assert_eq!(received.iter().take(3).collect::<Vec<_>>(), ["a", "b", "c"], "requests pass");
     // Never a later reply in the place of a lost one.
     proxy.set(Fault::Pass).unwrap();
     old.is_reset();
@@ -404,18 +343,12 @@ fn refuses_like_a_closed_port() {
     // Programs that are just starting hold copies of all sockets for a moment.
     let programs = thread::spawn(|| {
         for _ in 0..100 {
-            std::process::Command::new("true")
-                .current_dir("/")
-                .status()
-                .unwrap();
+            std::process::Command::new("true").current_dir("/").status().unwrap();
         }
     });
     while !programs.is_finished() {
         proxy.set(Fault::Refuse).unwrap();
-        assert_eq!(
-            TcpStream::connect(proxy.addr()).unwrap_err().kind(),
-            io::ErrorKind::ConnectionRefused
-        );
+        assert_eq!(TcpStream::connect(proxy.addr()).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         proxy.set(Fault::Refuse).unwrap();
         proxy.set(Fault::Pass).unwrap();
         assert_eq!(Client::new(&proxy).ask("b").unwrap(), "=b");
@@ -442,27 +375,16 @@ fn ends_with_its_guard() {
     drop(proxy);
     assert!(TcpStream::connect(addr).is_err());
     assert_eq!(client.hear().unwrap_or_default(), "");
-    assert_eq!(
-        received.iter().take(2).collect::<Vec<_>>(),
-        ["a", "the end"]
-    );
+    assert_eq!(received.iter().take(2).collect::<Vec<_>>(), ["a", "the end"]);
 }
 
 #[test]
 fn lives_within_a_runtime_that_is_blocked() {
     let (server, _received) = line_server();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let proxy = Proxy::start(server).unwrap();
-        proxy
-            .set(Fault::Delay {
-                each_way: MS,
-                jitter: MS,
-                seed: 3,
-            })
-            .unwrap();
+        proxy.set(Fault::Delay { each_way: MS, jitter: MS, seed: 3 }).unwrap();
         assert_eq!(Client::new(&proxy).ask("a").unwrap(), "=a");
         proxy.set(Fault::Refuse).unwrap();
         drop(proxy);
@@ -487,10 +409,7 @@ fn redis_runs_a_command_whose_reply_is_lost() {
     let long = "x".repeat(1000);
     resp.call(&["SET", "long", &long]).unwrap();
     proxy.set(Fault::Cut { after: 500 }).unwrap();
-    assert_eq!(
-        resp.call(&["GET", "long"]).unwrap_err().kind(),
-        io::ErrorKind::UnexpectedEof
-    );
+    assert_eq!(resp.call(&["GET", "long"]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     proxy.set(Fault::Pass).unwrap();
 
     redis.kill().unwrap();

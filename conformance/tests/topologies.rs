@@ -1,10 +1,5 @@
 //! Several servers together: each topology works, and fails over as its store promises.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::net::SocketAddr;
 use std::thread;
@@ -52,22 +47,12 @@ fn sql(addr: SocketAddr, statements: &str) -> Option<String> {
 fn redis_replica_follows() {
     let pair = timed("Redis primary and replica", RedisPair::start);
     assert_eq!(redis(pair.primary.addr(), &["SET", "k", "v"]).text(), "OK");
-    assert_eq!(
-        redis(pair.primary.addr(), &["WAIT", "1", "5000"]),
-        Reply::Int(1)
-    );
+    assert_eq!(redis(pair.primary.addr(), &["WAIT", "1", "5000"]), Reply::Int(1));
     assert_eq!(redis(pair.replica.addr(), &["GET", "k"]).text(), "v");
-    assert!(
-        redis(pair.replica.addr(), &["SET", "k", "w"])
-            .text()
-            .starts_with("READONLY")
-    );
+    assert!(redis(pair.replica.addr(), &["SET", "k", "w"]).text().starts_with("READONLY"));
 
     pair.primary.kill().unwrap();
-    assert_eq!(
-        redis(pair.replica.addr(), &["REPLICAOF", "NO", "ONE"]).text(),
-        "OK"
-    );
+    assert_eq!(redis(pair.replica.addr(), &["REPLICAOF", "NO", "ONE"]).text(), "OK");
     assert_eq!(redis(pair.replica.addr(), &["SET", "k", "w"]).text(), "OK");
 }
 
@@ -77,17 +62,8 @@ fn redis_cluster_serves_and_fails_over() {
     let mut moved = 0;
     for node in &cluster.nodes {
         let info = redis(node.addr(), &["CLUSTER", "INFO"]);
-        for fact in [
-            "cluster_state:ok",
-            "cluster_slots_ok:16384",
-            "cluster_known_nodes:6",
-            "cluster_size:3",
-        ] {
-            assert!(
-                info.text().contains(fact),
-                "{fact} is not in {}",
-                info.text()
-            );
+        for fact in ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:6", "cluster_size:3"] {
+            assert!(info.text().contains(fact), "{fact} is not in {}", info.text());
         }
         match redis(node.addr(), &["SET", "k", "v"]) {
             Reply::Status(_) => {}
@@ -97,9 +73,7 @@ fn redis_cluster_serves_and_fails_over() {
     }
     assert_eq!(moved, 5, "one node has the key, all others know which");
     let roles = |role| {
-        let with = |node: &&_| {
-            redis(limiter_conformance::store::Store::addr(node), &["ROLE"]).list()[0].text() == role
-        };
+        let with = |node: &&_| redis(limiter_conformance::store::Store::addr(node), &["ROLE"]).list()[0].text() == role;
         cluster.nodes.iter().filter(with).count()
     };
     assert_eq!((roles("master"), roles("slave")), (3, 3));
@@ -108,13 +82,8 @@ fn redis_cluster_serves_and_fails_over() {
     cluster.nodes[1].kill().unwrap();
     let begun = Instant::now();
     let heir = cluster.nodes[4].addr();
-    eventually("the replica takes over", || {
-        redis(heir, &["SET", "k", "w"]).text() == "OK"
-    });
-    println!(
-        "Redis Cluster replica took over after {:?}",
-        begun.elapsed()
-    );
+    eventually("the replica takes over", || redis(heir, &["SET", "k", "w"]).text() == "OK");
+    println!("Redis Cluster replica took over after {:?}", begun.elapsed());
     cluster.nodes[1].restart().unwrap();
     eventually("the old primary comes back as a replica", || {
         redis(cluster.nodes[1].addr(), &["ROLE"]).list()[0].text() == "slave"
@@ -130,8 +99,7 @@ fn redis_sentinels_fail_over() {
     set.pair.primary.kill().unwrap();
     let begun = Instant::now();
     eventually("the sentinels promote the replica", || {
-        set.primary().is_ok_and(|addr| addr == replica)
-            && redis(replica, &["SET", "k2", "v"]).text() == "OK"
+        set.primary().is_ok_and(|addr| addr == replica) && redis(replica, &["SET", "k2", "v"]).text() == "OK"
     });
     println!("sentinels failed over after {:?}", begun.elapsed());
     assert_eq!(redis(replica, &["GET", "k"]).text(), "v");
@@ -139,46 +107,28 @@ fn redis_sentinels_fail_over() {
 
 #[test]
 fn postgres_standby_streams() {
-    let pair = timed("Postgres primary and standby", || {
-        PostgresPair::start(Replication::Async)
-    });
-    assert_eq!(
-        sql(pair.standby.addr(), "SELECT pg_is_in_recovery()").as_deref(),
-        Some("t")
-    );
+    let pair = timed("Postgres primary and standby", || PostgresPair::start(Replication::Async));
+    assert_eq!(sql(pair.standby.addr(), "SELECT pg_is_in_recovery()").as_deref(), Some("t"));
     sql(pair.primary.addr(), "CREATE TABLE t AS SELECT 7 AS v");
     eventually("the row arrives", || {
-        let rows = Sql::connect(pair.standby.addr())
-            .unwrap()
-            .query("SELECT v FROM t");
+        let rows = Sql::connect(pair.standby.addr()).unwrap().query("SELECT v FROM t");
         rows.is_ok_and(|rows| rows == [[Some("7".to_owned())]])
     });
     pair.primary.kill().unwrap();
-    assert_eq!(
-        sql(pair.standby.addr(), "SELECT pg_promote()").as_deref(),
-        Some("t")
-    );
-    assert_eq!(
-        sql(pair.standby.addr(), "INSERT INTO t VALUES (8) RETURNING v").as_deref(),
-        Some("8")
-    );
+    assert_eq!(sql(pair.standby.addr(), "SELECT pg_promote()").as_deref(), Some("t"));
+    assert_eq!(sql(pair.standby.addr(), "INSERT INTO t VALUES (8) RETURNING v").as_deref(), Some("8"));
 }
 
 #[test]
 fn postgres_synchronous_standby_loses_nothing() {
-    let pair = timed("Postgres primary and synchronous standby", || {
-        PostgresPair::start(Replication::Sync)
-    });
+    let pair = timed("Postgres primary and synchronous standby", || PostgresPair::start(Replication::Sync));
     sql(pair.primary.addr(), "CREATE TABLE t (v int)");
     for v in 0..20 {
         sql(pair.primary.addr(), &format!("INSERT INTO t VALUES ({v})"));
     }
     pair.primary.kill().unwrap();
     sql(pair.standby.addr(), "SELECT pg_promote()");
-    assert_eq!(
-        sql(pair.standby.addr(), "SELECT count(*) FROM t").as_deref(),
-        Some("20")
-    );
+    assert_eq!(sql(pair.standby.addr(), "SELECT count(*) FROM t").as_deref(), Some("20"));
 }
 
 #[test]
@@ -187,8 +137,7 @@ fn postgres_synchronous_commit_waits_for_the_standby() {
     sql(pair.primary.addr(), "CREATE TABLE t (v int)");
     pair.standby.pause().unwrap();
     thread::scope(|scope| {
-        let insert =
-            scope.spawn(|| sql(pair.primary.addr(), "INSERT INTO t VALUES (1) RETURNING v"));
+        let insert = scope.spawn(|| sql(pair.primary.addr(), "INSERT INTO t VALUES (1) RETURNING v"));
         thread::sleep(Duration::from_millis(300));
         assert!(!insert.is_finished());
         pair.standby.resume().unwrap();
@@ -200,11 +149,7 @@ fn postgres_synchronous_commit_waits_for_the_standby() {
 fn etcd_cluster_agrees_and_survives_one() {
     let cluster = timed("etcd of 3", EtcdCluster::start);
     let put = |i: usize, value: &str| {
-        let json = format!(
-            r#"{{"key":"{}","value":"{}"}}"#,
-            base64(b"k"),
-            base64(value.as_bytes())
-        );
+        let json = format!(r#"{{"key":"{}","value":"{}"}}"#, base64(b"k"), base64(value.as_bytes()));
         http_post(cluster.members[i].addr(), "/v3/kv/put", &json)
     };
     let got = |i: usize, value: &str| {
@@ -214,20 +159,14 @@ fn etcd_cluster_agrees_and_survives_one() {
         body.contains(&base64(value.as_bytes()))
     };
     let (_, list) = http_post(cluster.members[0].addr(), "/v3/cluster/member/list", "{}").unwrap();
-    assert_eq!(
-        list.matches("\"name\":\"limiter-member-").count(),
-        3,
-        "{list}"
-    );
+    assert_eq!(list.matches("\"name\":\"limiter-member-").count(), 3, "{list}");
     assert_eq!(cluster.url().matches("127.0.0.1").count(), 3);
     assert_eq!(put(0, "one").unwrap().0, 200);
     assert!(got(1, "one") && got(2, "one"));
 
     cluster.members[0].kill().unwrap();
     let begun = Instant::now();
-    eventually("the other two go on", || {
-        put(1, "two").is_ok_and(|(status, _)| status == 200)
-    });
+    eventually("the other two go on", || put(1, "two").is_ok_and(|(status, _)| status == 200));
     println!("etcd went on after {:?}", begun.elapsed());
     assert!(got(2, "two"));
     cluster.members[0].restart().unwrap();

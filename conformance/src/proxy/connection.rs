@@ -67,13 +67,8 @@ pub(super) async fn carry(
         let (from_store, to_store) = store.split();
         let up = Pump::new(Way::Up, plans.clone(), &open);
         let down = Pump::new(Way::Down, plans.clone(), &open);
-        let both = async {
-            tokio::try_join!(
-                up.run(from_client, to_store),
-                down.run(from_store, to_client)
-            )
-            .map(|_| ())
-        };
+        let both =
+            async { tokio::try_join!(up.run(from_client, to_store), down.run(from_store, to_client)).map(|_| ()) };
         tokio::select! {
             biased;
             _ = plans.wait_for(over) => Err(End::Reset),
@@ -117,16 +112,7 @@ struct Pump<'a> {
 impl<'a> Pump<'a> {
     fn new(way: Way, plans: watch::Receiver<Plan>, open: &'a Open) -> Self {
         let era = plans.borrow().era;
-        Self {
-            way,
-            plans,
-            open,
-            frames: Frames::default(),
-            era,
-            passed: 0,
-            nth: 0,
-            due: Instant::now(),
-        }
+        Self { way, plans, open, frames: Frames::default(), era, passed: 0, nth: 0, due: Instant::now() }
     }
 
     async fn run(mut self, from: ReadHalf<'_>, to: WriteHalf<'_>) -> Result<(), End> {
@@ -136,11 +122,7 @@ impl<'a> Pump<'a> {
     }
 
     /// Reads pieces and does with them as the plan says.
-    async fn take(
-        &mut self,
-        mut from: ReadHalf<'_>,
-        queue: mpsc::Sender<Piece>,
-    ) -> Result<(), End> {
+    async fn take(&mut self, mut from: ReadHalf<'_>, queue: mpsc::Sender<Piece>) -> Result<(), End> {
         let mut buffer = vec![0; PIECE];
         loop {
             let Ok(n) = from.read(&mut buffer).await else {
@@ -199,31 +181,20 @@ impl<'a> Pump<'a> {
                 Fault::DropReply(Then::Reset) if down && n > 0 => return Err(End::Reset),
                 Fault::DropReply(Then::Silence) if down && n > 0 => return Ok(None),
                 Fault::Refuse => return Err(End::Reset),
-                Fault::Delay {
-                    each_way,
-                    jitter,
-                    seed,
-                } => {
+                Fault::Delay { each_way, jitter, seed } => {
                     let stream = self.open.id * 2 + u64::from(down);
                     due += delay(each_way, jitter, seed, stream, self.nth);
                     self.nth += 1;
                 }
                 Fault::Cut { after } if down => {
-                    let left =
-                        usize::try_from(after.saturating_sub(self.passed)).unwrap_or(usize::MAX);
+                    let left = usize::try_from(after.saturating_sub(self.passed)).unwrap_or(usize::MAX);
                     (keep, last) = (n.min(left), n >= left);
                 }
                 Fault::Pass | Fault::Cut { .. } | Fault::DropReply(_) => {}
             }
-            self.passed = self
-                .passed
-                .saturating_add(u64::try_from(keep).unwrap_or(u64::MAX));
+            self.passed = self.passed.saturating_add(u64::try_from(keep).unwrap_or(u64::MAX));
             self.due = self.due.max(due);
-            return Ok(Some(Passage {
-                due: self.due,
-                keep,
-                last,
-            }));
+            return Ok(Some(Passage { due: self.due, keep, last }));
         }
     }
 
@@ -253,12 +224,7 @@ fn delay(mean: Duration, jitter: Duration, seed: u64, stream: u64, nth: u64) -> 
 }
 
 /// Writes each piece when it is due; after the last one, closes this direction.
-async fn deliver(
-    way: Way,
-    open: &Open,
-    mut pieces: mpsc::Receiver<Piece>,
-    mut to: WriteHalf<'_>,
-) -> Result<(), End> {
+async fn deliver(way: Way, open: &Open, mut pieces: mpsc::Receiver<Piece>, mut to: WriteHalf<'_>) -> Result<(), End> {
     while let Some(Piece { due, bytes, last }) = pieces.recv().await {
         if due > Instant::now() {
             sleep_until(due).await;
@@ -287,11 +253,7 @@ mod tests {
     #[test]
     fn delays_are_seeded_and_keep_to_their_bounds() {
         let (mean, jitter) = (Duration::from_millis(50), Duration::from_millis(20));
-        let of = |seed, stream| {
-            (0..1000)
-                .map(|nth| delay(mean, jitter, seed, stream, nth))
-                .collect::<Vec<_>>()
-        };
+        let of = |seed, stream| (0..1000).map(|nth| delay(mean, jitter, seed, stream, nth)).collect::<Vec<_>>();
         assert_eq!(of(1, 0), of(1, 0));
         assert_ne!(of(1, 0), of(2, 0));
         assert_ne!(of(1, 0), of(1, 1));
@@ -299,10 +261,7 @@ mod tests {
         let (least, most) = (Duration::from_millis(30), Duration::from_millis(70));
         assert!(all.iter().all(|delay| (least..=most).contains(delay)));
         let sum: Duration = all.iter().sum();
-        assert!(
-            sum.abs_diff(mean * 1000) < Duration::from_secs(2),
-            "{sum:?}"
-        );
+        assert!(sum.abs_diff(mean * 1000) < Duration::from_secs(2), "{sum:?}");
         assert_eq!(delay(mean, Duration::ZERO, 1, 0, 0), mean);
         assert_eq!(delay(Duration::MAX, Duration::ZERO, 1, 0, 0), LONGEST);
         // More jitter than delay: never before now.

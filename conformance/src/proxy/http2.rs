@@ -89,15 +89,7 @@ mod tests {
     fn requests_are_counted_however_the_bytes_are_cut() {
         let mut stream = PREFACE.to_vec();
         // SETTINGS, request with data, WINDOW_UPDATE, PING, two requests without a body.
-        for (kind, length) in [
-            (4, 18),
-            (HEADERS, 40),
-            (0, 200),
-            (8, 4),
-            (6, 8),
-            (HEADERS, 1),
-            (HEADERS, 0),
-        ] {
+        for (kind, length) in [(4, 18), (HEADERS, 40), (0, 200), (8, 4), (6, 8), (HEADERS, 1), (HEADERS, 0)] {
             stream.extend(frame(kind, length));
         }
         for piece in 1..stream.len() {
@@ -109,11 +101,7 @@ mod tests {
 
     #[test]
     fn other_protocols_have_none() {
-        for stream in [
-            "*1\r\n$4\r\nPING\r\n",
-            "PRI * HTTP/1.1\r\n",
-            "GET / HTTP/1.1\r\n\r\n",
-        ] {
+        for stream in ["*1\r\n$4\r\nPING\r\n", "PRI * HTTP/1.1\r\n", "GET / HTTP/1.1\r\n\r\n"] {
             assert_eq!(Frames::default().take(stream.as_bytes()), 0);
         }
     }

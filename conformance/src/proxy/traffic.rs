@@ -70,11 +70,7 @@ impl Counters {
     pub(super) fn open(counters: &Arc<Self>) -> Open {
         let id = counters.accepted.fetch_add(1, Relaxed);
         counters.ids().insert(id);
-        Open {
-            id,
-            asked: AtomicBool::new(false),
-            counters: Arc::clone(counters),
-        }
+        Open { id, asked: AtomicBool::new(false), counters: Arc::clone(counters) }
     }
 
     pub(super) fn live(&self) -> Vec<u64> {

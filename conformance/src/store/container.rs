@@ -76,19 +76,12 @@ impl Container {
 
     fn start_on(launch: &Launch, port: u16) -> Result<Self, StoreError> {
         let kind = launch.kind;
-        let name = format!(
-            "limiter-test-{}-{port}-{}",
-            kind.binary(),
-            std::process::id()
-        );
+        let name = format!("limiter-test-{}-{port}-{}", kind.binary(), std::process::id());
         let request = request(launch, &name, port);
         let keeper = Keeper::start(KEEPER, [OsStr::new(&name)])?;
         let (orders, inbox) = mpsc::unbounded_channel();
         let (started, wait) = blocking::sync_channel(1);
-        let live = move || match tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-        {
+        let live = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(live(request, kind, port, name, started, inbox)),
             Err(error) => started.send(Err(error.to_string())).is_err(),
         };
@@ -147,39 +140,21 @@ impl Container {
 
     fn running(&self, what: &'static str) -> Result<(), StoreError> {
         let kind = self.kind;
-        if self.up {
-            Ok(())
-        } else {
-            Err(StoreError::Down { kind, what })
-        }
+        if self.up { Ok(()) } else { Err(StoreError::Down { kind, what }) }
     }
 
     fn order(&self, deed: Deed, what: &str) -> Result<(), StoreError> {
         let (done, wait) = blocking::sync_channel(1);
-        let sent = self
-            .orders
-            .as_ref()
-            .is_some_and(|orders| orders.send((deed, done)).is_ok());
-        let result = if sent {
-            wait.recv().unwrap_or_else(|_| Err(gone()))
-        } else {
-            Err(gone())
-        };
-        result.map_err(|got| StoreError::Answer {
-            what: what.to_owned(),
-            expected: "success".to_owned(),
-            got,
-        })
+        let sent = self.orders.as_ref().is_some_and(|orders| orders.send((deed, done)).is_ok());
+        let result = if sent { wait.recv().unwrap_or_else(|_| Err(gone())) } else { Err(gone()) };
+        result.map_err(|got| StoreError::Answer { what: what.to_owned(), expected: "success".to_owned(), got })
     }
 }
 
 impl Drop for Container {
     fn drop(&mut self) {
         self.orders = None;
-        let removed = self
-            .thread
-            .take()
-            .is_some_and(|thread| thread.join().unwrap_or(false));
+        let removed = self.thread.take().is_some_and(|thread| thread.join().unwrap_or(false));
         // Not told to leave, the keeper tries again.
         if removed {
             self.keeper.leave().ok();
@@ -209,9 +184,7 @@ async fn live(
         answer(&container, kind, addr).await.map(|()| addr)
     };
     let ready = ready.await;
-    let addr = ready
-        .clone()
-        .unwrap_or_else(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let addr = ready.clone().unwrap_or_else(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     if started.send(ready).is_ok() {
         while let Some((deed, done)) = orders.recv().await {
             let result = perform(&container, deed, kind, addr, &name).await;
@@ -232,20 +205,11 @@ async fn perform(
         Deed::Pause => container.pause().await.map_err(|error| chain(&error)),
         Deed::Resume => container.unpause().await.map_err(|error| chain(&error)),
         Deed::Kill => {
-            let docker = docker_client_instance()
-                .await
-                .map_err(|error| chain(&error))?;
+            let docker = docker_client_instance().await.map_err(|error| chain(&error))?;
             // A paused one takes no signal before it goes on; not paused, it says so.
             docker.unpause_container(name).await.ok();
-            docker
-                .kill_container(name, None)
-                .await
-                .map_err(|error| chain(&error))?;
-            while container
-                .is_running()
-                .await
-                .map_err(|error| chain(&error))?
-            {
+            docker.kill_container(name, None).await.map_err(|error| chain(&error))?;
+            while container.is_running().await.map_err(|error| chain(&error))? {
                 tokio::time::sleep(POLL).await;
             }
             Ok(())
@@ -278,19 +242,12 @@ fn request(launch: &Launch, name: &str, port: u16) -> ContainerRequest<GenericIm
     for (name, value) in &launch.env {
         request = request.with_env_var(name.to_string_lossy(), value.to_string_lossy());
     }
-    if remote() {
-        request
-    } else {
-        request.with_host_config_modifier(move |config| loopback_only(config, inner))
-    }
+    if remote() { request } else { request.with_host_config_modifier(move |config| loopback_only(config, inner)) }
 }
 
 /// Keeps the store, which has no password, from the machine's network.
 fn loopback_only(config: &mut HostConfig, inner: ContainerPort) {
-    let bindings = config
-        .port_bindings
-        .iter_mut()
-        .filter_map(|all| all.get_mut(&inner.to_string()));
+    let bindings = config.port_bindings.iter_mut().filter_map(|all| all.get_mut(&inner.to_string()));
     for binding in bindings.flatten().flatten() {
         binding.host_ip = Some(Ipv4Addr::LOCALHOST.to_string());
     }
@@ -313,109 +270,51 @@ fn image(kind: Kind) -> String {
 
 /// The server's command line within the container.
 fn command(launch: &Launch, port: u16) -> Vec<String> {
-    let words = |words: &[&str]| {
-        words
-            .iter()
-            .map(|word| (*word).to_owned())
-            .collect::<Vec<_>>()
-    };
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let mut command = vec![launch.kind.binary().to_owned()];
     match launch.kind {
         Kind::Redis => {
-            command.extend(words(&[
-                "--bind",
-                "0.0.0.0",
-                "--protected-mode",
-                "no",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-            ]));
-            command.extend(
-                redis::options(&launch.options).map(|word| word.to_string_lossy().into_owned()),
-            );
+            command.extend(words(&["--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly", "no"]));
+            command.extend(redis::options(&launch.options).map(|word| word.to_string_lossy().into_owned()));
         }
         Kind::Postgres => {
             command.extend(words(&["-c", "listen_addresses=*", "-c", "fsync=off"]));
-            let settings = launch
-                .options
-                .iter()
-                .flat_map(|(name, value)| ["-c".to_owned(), format!("{name}={value}")]);
+            let settings = launch.options.iter().flat_map(|(name, value)| ["-c".to_owned(), format!("{name}={value}")]);
             command.extend(settings);
         }
         Kind::Etcd => {
             let seen = format!("http://127.0.0.1:{port}");
-            command.extend(words(&[
-                "--listen-client-urls",
-                "http://0.0.0.0:2379",
-                "--advertise-client-urls",
-                &seen,
-            ]));
-            command.extend(words(&[
-                "--heartbeat-interval=10",
-                "--election-timeout=100",
-            ]));
-            command.extend(
-                launch
-                    .options
-                    .iter()
-                    .map(|(name, value)| format!("--{name}={value}")),
-            );
+            command.extend(words(&["--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls", &seen]));
+            command.extend(words(&["--heartbeat-interval=10", "--election-timeout=100"]));
+            command.extend(launch.options.iter().map(|(name, value)| format!("--{name}={value}")));
         }
     }
     command
 }
 
 /// Where the container's port is seen from here.
-async fn address(
-    container: &ContainerAsync<GenericImage>,
-    port: u16,
-) -> Result<SocketAddr, String> {
-    let host = container
-        .get_host()
-        .await
-        .map_err(|error| chain(&error))?
-        .to_string();
-    let host = if remote() {
-        host
-    } else {
-        Ipv4Addr::LOCALHOST.to_string()
-    };
+async fn address(container: &ContainerAsync<GenericImage>, port: u16) -> Result<SocketAddr, String> {
+    let host = container.get_host().await.map_err(|error| chain(&error))?.to_string();
+    let host = if remote() { host } else { Ipv4Addr::LOCALHOST.to_string() };
     let addrs = (host.as_str(), port).to_socket_addrs();
     let mut addrs = addrs.map_err(|error| format!("the Docker host `{host}`: {error}"))?;
-    addrs
-        .next()
-        .ok_or_else(|| format!("the Docker host `{host}` has no address"))
+    addrs.next().ok_or_else(|| format!("the Docker host `{host}` has no address"))
 }
 
 /// Waits until the store in the container answers.
-async fn answer(
-    container: &ContainerAsync<GenericImage>,
-    kind: Kind,
-    addr: SocketAddr,
-) -> Result<(), String> {
+async fn answer(container: &ContainerAsync<GenericImage>, kind: Kind, addr: SocketAddr) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if answers(kind, addr) {
             return Ok(());
         }
-        let runs = container
-            .is_running()
-            .await
-            .map_err(|error| chain(&error))?;
+        let runs = container.is_running().await.map_err(|error| chain(&error))?;
         if !runs || Instant::now() >= deadline {
-            let seen = if runs {
-                format!("no answer on {addr} within {PATIENCE:?}")
-            } else {
-                "it ended at once".to_owned()
-            };
+            let seen =
+                if runs { format!("no answer on {addr} within {PATIENCE:?}") } else { "it ended at once".to_owned() };
             let out = container.stdout_to_vec().await.unwrap_or_default();
             let err = container.stderr_to_vec().await.unwrap_or_default();
-            return Err(format!(
-                "{seen}. Its log:\n{}",
-                String::from_utf8_lossy(&[out, err].concat())
-            ));
+            return Err(format!("{seen}. Its log:\n{}", String::from_utf8_lossy(&[out, err].concat())));
         }
         tokio::time::sleep(POLL).await;
     }
@@ -429,8 +328,7 @@ fn answers(kind: Kind, addr: SocketAddr) -> bool {
             pong.is_ok_and(|reply| reply.text() == "PONG")
         }
         Kind::Postgres => Sql::connect(addr).is_ok(),
-        Kind::Etcd => http_get(addr, "/health")
-            .is_ok_and(|(status, body)| status == 200 && body.contains("\"true\"")),
+        Kind::Etcd => http_get(addr, "/health").is_ok_and(|(status, body)| status == 200 && body.contains("\"true\"")),
     }
 }
 
@@ -444,11 +342,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| {
         let cause = cause.to_string();
-        if text.contains(&cause) {
-            text
-        } else {
-            format!("{text}: {cause}")
-        }
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
     })
 }
 

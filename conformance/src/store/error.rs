@@ -113,9 +113,6 @@ impl StoreError {
     /// Wraps an errno of a system call with what was being done.
     pub(super) fn errno(what: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> Self {
         let what = what.into();
-        move |errno| Self::Io {
-            what,
-            source: errno.into(),
-        }
+        move |errno| Self::Io { what, source: errno.into() }
     }
 }

@@ -16,10 +16,7 @@ const TOGETHER: [&str; 2] = ["--heartbeat-interval=50", "--election-timeout=500"
 /// The server's arguments.
 pub(super) fn prepare(launch: &Launch, site: &Site<'_>) -> Vec<OsString> {
     let client = format!("http://127.0.0.1:{}", site.port());
-    let peer = format!(
-        "http://127.0.0.1:{}",
-        site.ports.get(1).copied().unwrap_or(0)
-    );
+    let peer = format!("http://127.0.0.1:{}", site.ports.get(1).copied().unwrap_or(0));
     let (name, all, pace) = if let Role::Member { name, all, .. } = &launch.role {
         (name.clone(), all.clone(), TOGETHER)
     } else {
@@ -29,31 +26,11 @@ pub(super) fn prepare(launch: &Launch, site: &Site<'_>) -> Vec<OsString> {
     };
     let mut args = vec![OsString::from("--data-dir"), site.dir.join("data").into()];
     args.extend(words(["--name", &name, "--logger", "zap"]));
-    args.extend(words([
-        "--listen-client-urls",
-        &client,
-        "--advertise-client-urls",
-        &client,
-    ]));
-    args.extend(words([
-        "--listen-peer-urls",
-        &peer,
-        "--initial-advertise-peer-urls",
-        &peer,
-    ]));
-    args.extend(words([
-        "--initial-cluster",
-        &all,
-        "--initial-cluster-token",
-        &all,
-    ]));
+    args.extend(words(["--listen-client-urls", &client, "--advertise-client-urls", &client]));
+    args.extend(words(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]));
+    args.extend(words(["--initial-cluster", &all, "--initial-cluster-token", &all]));
     args.extend(words(pace));
-    args.extend(
-        launch
-            .options
-            .iter()
-            .map(|(name, value)| format!("--{name}={value}").into()),
-    );
+    args.extend(launch.options.iter().map(|(name, value)| format!("--{name}={value}").into()));
     args
 }
 
@@ -64,14 +41,10 @@ pub(super) fn answers(addr: SocketAddr, dir: &Path) -> bool {
         // A cluster's members have given names; a stranger has none of either kind.
         body.contains(&own_name(dir)) || body.contains("\"limiter-member-")
     };
-    http_get(addr, "/health").is_ok_and(healthy)
-        && http_post(addr, "/v3/cluster/member/list", "{}").is_ok_and(ours)
+    http_get(addr, "/health").is_ok_and(healthy) && http_post(addr, "/v3/cluster/member/list", "{}").is_ok_and(ours)
 }
 
 /// A lone member is called like its directory, which no other server is.
 fn own_name(dir: &Path) -> String {
-    dir.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
+    dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

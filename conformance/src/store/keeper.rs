@@ -26,10 +26,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Starts `script`, which must read lines until their end or until one says `leave`.
-    pub(super) fn start<'a>(
-        script: &str,
-        args: impl IntoIterator<Item = &'a OsStr>,
-    ) -> Result<Self, StoreError> {
+    pub(super) fn start<'a>(script: &str, args: impl IntoIterator<Item = &'a OsStr>) -> Result<Self, StoreError> {
         let mut shell = Command::new("/bin/sh")
             .args(["-c", script, "limiter-keeper"])
             .args(args)

@@ -49,9 +49,7 @@ impl Local {
             match local.wait() {
                 // An address given by the caller is not ours to change.
                 Err(StoreError::NotStarted { log, .. })
-                    if taken(&log)
-                        && draw < DRAWS
-                        && !matches!(launch.role, Role::Member { .. }) =>
+                    if taken(&log) && draw < DRAWS && !matches!(launch.role, Role::Member { .. }) =>
                 {
                     draw += 1;
                 }
@@ -67,28 +65,18 @@ impl Local {
             .prefix(&format!("limiter-{}-", kind.binary()))
             .tempdir()
             .map_err(StoreError::io("make a temporary directory"))?;
-        let path = dir
-            .path()
-            .canonicalize()
-            .map_err(StoreError::io("resolve the temporary directory"))?;
+        let path = dir.path().canonicalize().map_err(StoreError::io("resolve the temporary directory"))?;
         let ports = match &launch.role {
             Role::Member { ports, .. } => ports.to_vec(),
             Role::ClusterNode => port::several(2).map_err(StoreError::io("find free ports"))?,
-            _ if kind == Kind::Etcd => {
-                port::several(2).map_err(StoreError::io("find free ports"))?
-            }
+            _ if kind == Kind::Etcd => port::several(2).map_err(StoreError::io("find free ports"))?,
             _ => port::several(1).map_err(StoreError::io("find a free port"))?,
         };
         let account = match kind {
             Kind::Postgres => postgres::account()?,
             Kind::Redis | Kind::Etcd => None,
         };
-        let site = Site {
-            program,
-            dir: &path,
-            ports: &ports,
-            account,
-        };
+        let site = Site { program, dir: &path, ports: &ports, account };
         let args = match kind {
             Kind::Redis => redis::prepare(launch, &site)?,
             Kind::Postgres => postgres::prepare(launch, &site)?,
@@ -108,11 +96,7 @@ impl Local {
         })?;
         // From here on it is the process that removes the directory.
         let _: PathBuf = dir.keep();
-        Ok(Self {
-            kind,
-            addr,
-            process,
-        })
+        Ok(Self { kind, addr, process })
     }
 
     /// Waits until our own child answers on the port.
@@ -121,10 +105,7 @@ impl Local {
     }
 
     /// Waits until the child, running under this pid, is as far as that.
-    pub(super) fn wait_until(
-        &mut self,
-        far: impl Fn(&Self, u32) -> bool,
-    ) -> Result<(), StoreError> {
+    pub(super) fn wait_until(&mut self, far: impl Fn(&Self, u32) -> bool) -> Result<(), StoreError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.process.exited()? {
@@ -134,9 +115,7 @@ impl Local {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(
-                    self.not_started(format!("no answer on {} within {PATIENCE:?}", self.addr))
-                );
+                return Err(self.not_started(format!("no answer on {} within {PATIENCE:?}", self.addr)));
             }
             thread::sleep(POLL);
         }
@@ -170,11 +149,7 @@ impl Local {
     }
 
     fn not_started(&self, why: String) -> StoreError {
-        StoreError::NotStarted {
-            kind: self.kind,
-            why,
-            log: excerpt(&self.process.plan().log()),
-        }
+        StoreError::NotStarted { kind: self.kind, why, log: excerpt(&self.process.plan().log()) }
     }
 }
 
@@ -202,10 +177,7 @@ pub(super) fn find(kind: Kind) -> Result<PathBuf, String> {
         dirs.extend(postgres::debian_dirs());
         places.push_str(" or in /usr/lib/postgresql/*/bin");
     }
-    let found = dirs
-        .into_iter()
-        .map(|dir| dir.join(binary))
-        .find(|file| executable(file));
+    let found = dirs.into_iter().map(|dir| dir.join(binary)).find(|file| executable(file));
     found.ok_or_else(|| format!("no `{binary}` on {places}"))
 }
 
@@ -214,9 +186,7 @@ pub(super) fn beside(server: &Path, name: &str) -> PathBuf {
     // On PATH the server may be a link, and its companions beside the real one only.
     let real = server.canonicalize().unwrap_or_else(|_| server.to_owned());
     let both = [server, &real].map(|server| server.with_file_name(name));
-    both.into_iter()
-        .find(|file| executable(file))
-        .unwrap_or_else(|| PathBuf::from(name))
+    both.into_iter().find(|file| executable(file)).unwrap_or_else(|| PathBuf::from(name))
 }
 
 fn executable(file: &Path) -> bool {

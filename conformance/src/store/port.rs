@@ -31,9 +31,7 @@ pub(crate) fn free() -> io::Result<u16> {
             }
         }
     }
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-        .local_addr()
-        .map(|addr| addr.port())
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr().map(|addr| addr.port())
 }
 
 /// `n` different free ports.
@@ -57,7 +55,6 @@ fn band() -> Option<u16> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

@@ -30,24 +30,17 @@ pub(super) fn account() -> Result<Option<Account>, StoreError> {
     });
     account.map(Some).ok_or_else(|| StoreError::Answer {
         what: "Postgres refuses to run as root".to_owned(),
-        expected: "a user `postgres` in /etc/passwd (the Debian package makes one), or tests not run as root".to_owned(),
+        expected: "a user `postgres` in /etc/passwd (the Debian package makes one), or tests not run as root"
+            .to_owned(),
         got: "no such user".to_owned(),
     })
 }
 
 /// The version directories of Debian's packages, newest first.
 pub(super) fn debian_dirs() -> Vec<PathBuf> {
-    let entries = fs::read_dir("/usr/lib/postgresql")
-        .into_iter()
-        .flatten()
-        .flatten();
+    let entries = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<(u32, PathBuf)> = entries
-        .filter_map(|entry| {
-            Some((
-                entry.file_name().to_str()?.parse().ok()?,
-                entry.path().join("bin"),
-            ))
-        })
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
         .collect();
     versions.sort();
     versions.into_iter().rev().map(|(_, dir)| dir).collect()
@@ -56,8 +49,7 @@ pub(super) fn debian_dirs() -> Vec<PathBuf> {
 /// Fills the data directory, and gives the server's arguments.
 pub(super) fn prepare(launch: &Launch, site: &Site<'_>) -> Result<Vec<OsString>, StoreError> {
     if let Some(Account { uid, gid }) = site.account {
-        chown(site.dir, Some(uid), Some(gid))
-            .map_err(StoreError::io("give Postgres its directory"))?;
+        chown(site.dir, Some(uid), Some(gid)).map_err(StoreError::io("give Postgres its directory"))?;
     }
     let data = site.dir.join("data");
     match &launch.role {
@@ -76,12 +68,7 @@ pub(super) fn prepare(launch: &Launch, site: &Site<'_>) -> Result<Vec<OsString>,
     ] {
         args.extend(setting(name, value));
     }
-    args.extend(
-        launch
-            .options
-            .iter()
-            .flat_map(|(name, value)| setting(name, value)),
-    );
+    args.extend(launch.options.iter().flat_map(|(name, value)| setting(name, value)));
     Ok(args)
 }
 
@@ -96,10 +83,7 @@ pub(super) fn answers(addr: SocketAddr, pid: u32, dir: &Path) -> bool {
     };
     // First line: who; eighth line: how far. A crashed server leaves the file, with another pid.
     let ours = file.lines().next() == Some(&pid.to_string());
-    let ready = matches!(
-        file.lines().nth(7).map(str::trim),
-        Some("ready" | "standby")
-    );
+    let ready = matches!(file.lines().nth(7).map(str::trim), Some("ready" | "standby"));
     ours && ready && Sql::connect(addr).is_ok()
 }
 
@@ -110,18 +94,9 @@ pub(super) fn forget(dir: &Path) {
         return;
     };
     // Seventh line: key and id of the segment.
-    if let Some(id) = file
-        .lines()
-        .nth(6)
-        .and_then(|line| line.split_whitespace().nth(1))
-    {
+    if let Some(id) = file.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) {
         let mut ipcrm = Command::new("ipcrm");
-        ipcrm
-            .args(["-m", id])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .ok();
+        ipcrm.args(["-m", id]).stdout(Stdio::null()).stderr(Stdio::null()).status().ok();
     }
 }
 
@@ -136,15 +111,8 @@ fn fresh(site: &Site<'_>, data: &Path) -> Result<(), StoreError> {
         fs::remove_dir_all(data).ok();
     }
     let mut initdb = Command::new(beside(site.program, "initdb"));
-    initdb.args(words([
-        "--no-sync",
-        "--no-instructions",
-        "--auth=trust",
-        "--username=postgres",
-    ]));
-    initdb
-        .args(words(["--locale=C", "--encoding=UTF8", "-D"]))
-        .arg(data);
+    initdb.args(words(["--no-sync", "--no-instructions", "--auth=trust", "--username=postgres"]));
+    initdb.args(words(["--locale=C", "--encoding=UTF8", "-D"])).arg(data);
     run(initdb, site)?;
     if let Some(template) = template {
         keep(data, &template);
@@ -156,9 +124,7 @@ fn fresh(site: &Site<'_>, data: &Path) -> Result<(), StoreError> {
 /// removes it. Outside of a build (an installed command) there is no such place.
 fn template(site: &Site<'_>) -> Option<PathBuf> {
     let exe = env::current_exe().ok()?;
-    let deps = exe
-        .parent()
-        .filter(|dir| dir.file_name().is_some_and(|name| name == "deps"))?;
+    let deps = exe.parent().filter(|dir| dir.file_name().is_some_and(|name| name == "deps"))?;
     let version = Command::new(site.program).arg("--version").output().ok()?;
     let mut hasher = DefaultHasher::new();
     version.stdout.hash(&mut hasher);
@@ -183,10 +149,7 @@ fn keep(data: &Path, template: &Path) {
 /// Copies a directory with modes and owners.
 fn copy(from: &Path, to: &Path) -> bool {
     let mut cp = Command::new("cp");
-    cp.arg("-Rp")
-        .args([from, to])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    cp.arg("-Rp").args([from, to]).stdout(Stdio::null()).stderr(Stdio::null());
     cp.status().is_ok_and(|status| status.success())
 }
 
@@ -195,12 +158,7 @@ fn base_backup(site: &Site<'_>, data: &Path, of: SocketAddr, name: &str) -> Resu
     let (host, port) = (of.ip(), of.port());
     let source = format!("host={host} port={port} user=postgres application_name={name}");
     let mut backup = Command::new(beside(site.program, "pg_basebackup"));
-    backup.args(words([
-        "--checkpoint=fast",
-        "--no-sync",
-        "--wal-method=stream",
-        "--write-recovery-conf",
-    ]));
+    backup.args(words(["--checkpoint=fast", "--no-sync", "--wal-method=stream", "--write-recovery-conf"]));
     backup.args(words(["--dbname", &source, "-D"])).arg(data);
     run(backup, site)
 }
@@ -210,17 +168,11 @@ fn run(mut command: Command, site: &Site<'_>) -> Result<(), StoreError> {
     Account::apply(site.account, &mut command);
     let program = PathBuf::from(command.get_program());
     command.current_dir(site.dir).stdin(Stdio::null());
-    let output = command
-        .output()
-        .map_err(StoreError::io(format!("run `{}`", program.display())))?;
+    let output = command.output().map_err(StoreError::io(format!("run `{}`", program.display())))?;
     if output.status.success() {
         return Ok(());
     }
     let said = [output.stdout, output.stderr].concat();
-    let output = format!(
-        "{}: {}",
-        output.status,
-        String::from_utf8_lossy(&said).trim()
-    );
+    let output = format!("{}: {}", output.status, String::from_utf8_lossy(&said).trim());
     Err(StoreError::Program { program, output })
 }

@@ -115,11 +115,7 @@ impl Process {
     /// Starts the keeper, then the server.
     pub(super) fn start(plan: Plan) -> Result<Self, StoreError> {
         let keeper = Keeper::start(KEEPER, [plan.dir.as_os_str(), OsStr::new(plan.end.name())])?;
-        let mut process = Self {
-            plan,
-            child: None,
-            keeper,
-        };
+        let mut process = Self { plan, child: None, keeper };
         process.spawn()?;
         Ok(process)
     }
@@ -136,9 +132,7 @@ impl Process {
     /// The server's exit status, if it ended by itself.
     pub(super) fn exited(&mut self) -> Result<Option<ExitStatus>, StoreError> {
         match &mut self.child {
-            Some(child) => child
-                .try_wait()
-                .map_err(StoreError::io("look after a server")),
+            Some(child) => child.try_wait().map_err(StoreError::io("look after a server")),
             None => Ok(None),
         }
     }
@@ -149,11 +143,7 @@ impl Process {
             return Ok(());
         }
         let what = || format!("start `{}`", self.plan.program.display());
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.plan.log())
-            .map_err(StoreError::io(what()))?;
+        let log = OpenOptions::new().create(true).append(true).open(self.plan.log()).map_err(StoreError::io(what()))?;
         let also = log.try_clone().map_err(StoreError::io(what()))?;
         let mut command = Command::new(&self.plan.program);
         command
@@ -200,9 +190,7 @@ impl Process {
         for pid in children.iter().copied().chain([pid]) {
             kill_process(pid, Signal::KILL).ok();
         }
-        child
-            .wait()
-            .map_err(StoreError::io("wait for a killed server"))?;
+        child.wait().map_err(StoreError::io("wait for a killed server"))?;
         let deadline = Instant::now() + ORDERLY;
         while children.iter().any(|pid| lives(*pid)) && Instant::now() < deadline {
             thread::sleep(POLL);
@@ -216,10 +204,7 @@ impl Process {
             && let Some(child) = &mut self.child
         {
             kill_process(Pid::from_child(child), Signal::QUIT).ok();
-            for pid in children(child.id())
-                .into_iter()
-                .chain([Pid::from_child(child)])
-            {
+            for pid in children(child.id()).into_iter().chain([Pid::from_child(child)]) {
                 kill_process(pid, Signal::CONT).ok();
             }
             let deadline = Instant::now() + ORDERLY;
@@ -239,10 +224,7 @@ impl Process {
             return Ok(());
         };
         let father = Pid::from_child(child);
-        let send = || {
-            kill_process(father, signal)
-                .map_err(StoreError::errno(format!("signal server {}", child.id())))
-        };
+        let send = || kill_process(father, signal).map_err(StoreError::errno(format!("signal server {}", child.id())));
         if !children_first {
             send()?;
         }
@@ -288,12 +270,8 @@ fn lives(pid: Pid) -> bool {
 /// Whether every thread of a process and of its children stands still; true where nobody can tell.
 fn stopped(father: u32) -> bool {
     let still = |pid: String| {
-        let threads = fs::read_dir(format!("/proc/{pid}/task"))
-            .into_iter()
-            .flatten()
-            .flatten();
-        let mut stats =
-            threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let mut stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
         stats.all(|stat| matches!(after_name(&stat).next(), Some("T" | "t" | "Z" | "X")))
     };
     let children = children(father).into_iter().map(|pid| pid.to_string());
@@ -302,39 +280,28 @@ fn stopped(father: u32) -> bool {
 
 /// The fields of a `stat` file behind "pid (name)"; the name may hold blanks and brackets.
 fn after_name(stat: &str) -> impl Iterator<Item = &str> {
-    stat.rsplit_once(')')
-        .map_or("", |(_, rest)| rest)
-        .split_whitespace()
+    stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace()
 }
 
 /// The direct children of a process.
 fn children(father: u32) -> Vec<Pid> {
     let pairs = proc_pairs().unwrap_or_else(ps_pairs);
     let of_father = pairs.into_iter().filter(|(_, of)| *of == i64::from(father));
-    of_father
-        .filter_map(|(pid, _)| Pid::from_raw(pid))
-        .collect()
+    of_father.filter_map(|(pid, _)| Pid::from_raw(pid)).collect()
 }
 
 /// All (process, father) pairs by Linux' `/proc`, if there is one.
 fn proc_pairs() -> Option<Vec<(i32, i64)>> {
     let mut pairs = Vec::new();
     for entry in fs::read_dir("/proc").ok()?.flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        else {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
             continue;
         };
         // state, father
-        if let Some(father) = after_name(&stat)
-            .nth(1)
-            .and_then(|father| father.parse().ok())
-        {
+        if let Some(father) = after_name(&stat).nth(1).and_then(|father| father.parse().ok()) {
             pairs.push((pid, father));
         }
     }
@@ -362,16 +329,8 @@ pub(super) fn excerpt(log: &Path) -> String {
     let lines: Vec<&str> = text.lines().collect();
     match lines.len().checked_sub(FIRST + LAST) {
         Some(left_out @ 1..) => {
-            let (first, last) = (
-                lines.iter().take(FIRST),
-                lines.iter().skip(FIRST + left_out),
-            );
-            first
-                .chain([&"[...]"])
-                .chain(last)
-                .copied()
-                .collect::<Vec<_>>()
-                .join("\n")
+            let (first, last) = (lines.iter().take(FIRST), lines.iter().skip(FIRST + left_out));
+            first.chain([&"[...]"]).chain(last).copied().collect::<Vec<_>>().join("\n")
         }
         _ => lines.join("\n"),
     }

@@ -17,31 +17,13 @@ pub(super) fn prepare(launch: &Launch, site: &Site<'_>) -> Result<Vec<OsString>,
         args.push(file.into());
         args.push("--sentinel".into());
     }
-    args.extend(words([
-        "--bind",
-        "127.0.0.1",
-        "--port",
-        &site.port().to_string(),
-        "--dir",
-    ]));
+    args.extend(words(["--bind", "127.0.0.1", "--port", &site.port().to_string(), "--dir"]));
     args.push(site.dir.into());
     if !matches!(launch.role, Role::Sentinel(_)) {
-        args.extend(words([
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--repl-diskless-sync-delay",
-            "0",
-        ]));
+        args.extend(words(["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]));
     }
     if let (Role::ClusterNode, [_, bus]) = (&launch.role, site.ports) {
-        args.extend(words([
-            "--cluster-enabled",
-            "yes",
-            "--cluster-port",
-            &bus.to_string(),
-        ]));
+        args.extend(words(["--cluster-enabled", "yes", "--cluster-port", &bus.to_string()]));
     }
     args.extend(options(&launch.options));
     Ok(args)

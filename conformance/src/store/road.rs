@@ -42,9 +42,7 @@ impl FromStr for Road {
             "env" => Ok(Self::Env),
             "local" => Ok(Self::Local),
             "docker" => Ok(Self::Docker),
-            _ => Err(StoreError::UnknownRoad {
-                value: word.to_owned(),
-            }),
+            _ => Err(StoreError::UnknownRoad { value: word.to_owned() }),
         }
     }
 }
@@ -58,9 +56,7 @@ pub(super) fn take(launch: &Launch) -> Result<Store, StoreError> {
     match forced(launch)? {
         Some(Road::Env) => from_env(launch),
         Some(Road::Local) => match local::find(launch.kind) {
-            Ok(program) => {
-                Local::start(launch, &program).map(|local| Store::local(launch.kind, local))
-            }
+            Ok(program) => Local::start(launch, &program).map(|local| Store::local(launch.kind, local)),
             Err(why) => Err(closed(launch.kind, Road::Local, why)),
         },
         Some(Road::Docker) => from_docker(launch),
@@ -82,9 +78,7 @@ pub(super) fn local_program(kind: Kind) -> Result<PathBuf, StoreError> {
     match forced(&Launch::new(kind))? {
         None | Some(Road::Local) => local::find(kind).map_err(|why| StoreError::Unavailable {
             kind,
-            tried: format!(
-                "several servers that work together need local binaries, and there is {why}"
-            ),
+            tried: format!("several servers that work together need local binaries, and there is {why}"),
         }),
         Some(road) => {
             let why = "several servers that work together need the road `local`".to_owned();
@@ -108,10 +102,8 @@ fn first_open(launch: &Launch) -> Result<Store, StoreError> {
         }
         Err(why) => why,
     };
-    from_docker(launch).map_err(|error| StoreError::Unavailable {
-        kind,
-        tried: format!("{by_env}; {by_binary}; {error}"),
-    })
+    from_docker(launch)
+        .map_err(|error| StoreError::Unavailable { kind, tried: format!("{by_env}; {by_binary}; {error}") })
 }
 
 fn from_env(launch: &Launch) -> Result<Store, StoreError> {
@@ -125,15 +117,8 @@ fn from_env(launch: &Launch) -> Result<Store, StoreError> {
     let url = variable(name).ok_or_else(|| fail(format!("{name} is not set")))?;
     let authority = authority(&url, kind.usual_port());
     let (host, port) = authority.ok_or_else(|| fail(format!("{name} names no host")))?;
-    let addr =
-        reach(&host, port).map_err(|why| fail(format!("{name} names {host}:{port}, and {why}")))?;
-    Ok(Store {
-        kind,
-        road: Road::Env,
-        url,
-        addr,
-        server: Server::Foreign,
-    })
+    let addr = reach(&host, port).map_err(|why| fail(format!("{name} names {host}:{port}, and {why}")))?;
+    Ok(Store { kind, road: Road::Env, url, addr, server: Server::Foreign })
 }
 
 #[cfg(feature = "containers")]
@@ -169,10 +154,7 @@ pub(super) fn variable(name: &str) -> Option<String> {
 /// The first address of a host that accepts a connection.
 fn reach(host: &str, port: u16) -> Result<SocketAddr, String> {
     let mut last = "the name has no address".to_owned();
-    for addr in (host, port)
-        .to_socket_addrs()
-        .map_err(|error| error.to_string())?
-    {
+    for addr in (host, port).to_socket_addrs().map_err(|error| error.to_string())? {
         match TcpStream::connect_timeout(&addr, PATIENCE) {
             Ok(_) => return Ok(addr),
             Err(error) => last = error.to_string(),
@@ -193,9 +175,7 @@ fn authority(url: &str, usual_port: u16) -> Option<(String, u16)> {
             let (host, rest) = v6.split_once(']')?;
             (host, rest.strip_prefix(':'))
         }
-        None => first
-            .split_once(':')
-            .map_or((first, None), |(host, port)| (host, Some(port))),
+        None => first.split_once(':').map_or((first, None), |(host, port)| (host, Some(port))),
     };
     let port = match port {
         Some(digits) => digits.parse().ok()?,
@@ -205,7 +185,6 @@ fn authority(url: &str, usual_port: u16) -> Option<(String, u16)> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 
@@ -222,13 +201,7 @@ mod tests {
         ] {
             assert_eq!(authority(url, 6379), Some((host.to_owned(), port)), "{url}");
         }
-        for url in [
-            "redis://",
-            "redis:///0",
-            "redis://h:port",
-            "redis://h:70000",
-            "redis://[::1",
-        ] {
+        for url in ["redis://", "redis:///0", "redis://h:port", "redis://h:70000", "redis://[::1"] {
             assert_eq!(authority(url, 6379), None, "{url}");
         }
     }
@@ -238,12 +211,6 @@ mod tests {
         for road in [Road::Env, Road::Local, Road::Docker] {
             assert_eq!(road.to_string().parse::<Road>().unwrap(), road);
         }
-        assert!(
-            "Docker"
-                .parse::<Road>()
-                .unwrap_err()
-                .to_string()
-                .contains("`Docker`")
-        );
+        assert!("Docker".parse::<Road>().unwrap_err().to_string().contains("`Docker`"));
     }
 }

@@ -33,14 +33,9 @@ fn local(kind: Kind) -> Result<Launch, StoreError> {
 /// Starts all of these at the same time; the first failure ends them all.
 fn together(launches: Vec<Launch>) -> Result<Vec<Store>, StoreError> {
     thread::scope(|scope| {
-        let starts: Vec<_> = launches
-            .into_iter()
-            .map(|launch| scope.spawn(move || launch.start()))
-            .collect();
+        let starts: Vec<_> = launches.into_iter().map(|launch| scope.spawn(move || launch.start())).collect();
         let joined = starts.into_iter().map(thread::ScopedJoinHandle::join);
-        joined
-            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
 }
 

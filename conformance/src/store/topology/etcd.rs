@@ -73,12 +73,8 @@ fn begin(options: &[(&str, &str)], program: &Path) -> Result<EtcdCluster, StoreE
         members.push(member);
     }
     members.iter_mut().try_for_each(Local::wait)?;
-    let members = members
-        .into_iter()
-        .map(|local| Store::local(Kind::Etcd, local));
-    Ok(EtcdCluster {
-        members: members.collect(),
-    })
+    let members = members.into_iter().map(|local| Store::local(Kind::Etcd, local));
+    Ok(EtcdCluster { members: members.collect() })
 }
 
 /// One launch per member, with its peer address; each knows the names and peer ports of all.
@@ -86,18 +82,13 @@ fn launches(options: &[(&str, &str)]) -> Result<Vec<(Launch, SocketAddr)>, Store
     let ports = port::several(2 * SIZE).map_err(StoreError::io("find free ports"))?;
     let (pairs, _) = ports.as_chunks::<2>();
     let name = |i: usize| format!("limiter-member-{i}");
-    let peers = pairs
-        .iter()
-        .enumerate()
-        .map(|(i, [_, peer])| format!("{}=http://127.0.0.1:{peer}", name(i)));
+    let peers = pairs.iter().enumerate().map(|(i, [_, peer])| format!("{}=http://127.0.0.1:{peer}", name(i)));
     let all = peers.collect::<Vec<_>>().join(",");
     let launch = |(i, ports): (usize, &[u16; 2])| {
         let (all, ports, name) = (all.clone(), *ports, name(i));
         let [_, peer] = ports;
         let launch = Launch::new(Kind::Etcd).role(Role::Member { name, ports, all });
-        let launch = options
-            .iter()
-            .fold(launch, |launch, (name, value)| launch.option(*name, *value));
+        let launch = options.iter().fold(launch, |launch, (name, value)| launch.option(*name, *value));
         (launch, SocketAddr::from((Ipv4Addr::LOCALHOST, peer)))
     };
     Ok(pairs.iter().enumerate().map(launch).collect())

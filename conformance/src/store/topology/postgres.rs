@@ -38,10 +38,7 @@ impl PostgresPair {
         let standby = Self::standby_of(primary.addr())?;
         if replication == Replication::Sync {
             let change = format!("ALTER SYSTEM SET synchronous_standby_names = '{NAME}'");
-            let change = |sql: &mut Sql| {
-                sql.query(&change)
-                    .and_then(|_| sql.query("SELECT pg_reload_conf()"))
-            };
+            let change = |sql: &mut Sql| sql.query(&change).and_then(|_| sql.query("SELECT pg_reload_conf()"));
             let connected = Sql::connect(primary.addr());
             connected
                 .and_then(|mut sql| change(&mut sql))
@@ -51,9 +48,8 @@ impl PostgresPair {
             Replication::Async => "streaming async",
             Replication::Sync => "streaming sync",
         };
-        let question = format!(
-            "SELECT state || ' ' || sync_state FROM pg_stat_replication WHERE application_name = '{NAME}'"
-        );
+        let question =
+            format!("SELECT state || ' ' || sync_state FROM pg_stat_replication WHERE application_name = '{NAME}'");
         until(
             "how a Postgres standby follows",
             state,
@@ -71,8 +67,6 @@ impl PostgresPair {
     /// As [`start`](Self::start); [`StoreError::Program`] if the copy fails.
     pub fn standby_of(addr: SocketAddr) -> Result<Store, StoreError> {
         let name = NAME.to_owned();
-        local(Kind::Postgres)?
-            .role(Role::Standby { of: addr, name })
-            .start()
+        local(Kind::Postgres)?.role(Role::Standby { of: addr, name }).start()
     }
 }

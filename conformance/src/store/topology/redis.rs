@@ -41,11 +41,7 @@ impl RedisPair {
         let of = format!("{} {}", addr.ip(), addr.port());
         let replica = local(Kind::Redis)?.option("replicaof", of).start()?;
         // A message leaves nothing behind, and goes to replicas as a write does.
-        until_streaming(
-            addr,
-            replica.addr(),
-            &["PUBLISH", "limiter", "is it streaming?"],
-        )?;
+        until_streaming(addr, replica.addr(), &["PUBLISH", "limiter", "is it streaming?"])?;
         Ok(replica)
     }
 }
@@ -77,12 +73,8 @@ impl RedisCluster {
     ///
     /// As [`start`](Self::start).
     pub fn start_with(options: &[(&str, &str)]) -> Result<Self, StoreError> {
-        let launch = local(Kind::Redis)?
-            .role(Role::ClusterNode)
-            .option("cluster-node-timeout", "2000");
-        let launch = options
-            .iter()
-            .fold(launch, |launch, (name, value)| launch.option(*name, *value));
+        let launch = local(Kind::Redis)?.role(Role::ClusterNode).option("cluster-node-timeout", "2000");
+        let launch = options.iter().fold(launch, |launch, (name, value)| launch.option(*name, *value));
         let nodes = together(vec![launch; 2 * Self::PRIMARIES])?;
         let (primaries, replicas) = nodes.split_at(Self::PRIMARIES);
         share_slots(primaries)?;
@@ -103,8 +95,7 @@ impl RedisCluster {
             )?;
         }
         for (primary, replica) in primaries.iter().zip(replicas) {
-            let id = ask(primary.addr(), &["CLUSTER", "MYID"])
-                .map_err(StoreError::io("ask a cluster node its id"))?;
+            let id = ask(primary.addr(), &["CLUSTER", "MYID"]).map_err(StoreError::io("ask a cluster node its id"))?;
             until(
                 "to make a cluster node a replica",
                 "OK",
@@ -116,12 +107,7 @@ impl RedisCluster {
             until(
                 "whether a Redis Cluster node serves",
                 "cluster_state:ok, six healthy nodes in CLUSTER SHARDS",
-                || {
-                    Ok((
-                        ask(node.addr(), &["CLUSTER", "INFO"])?,
-                        ask(node.addr(), &["CLUSTER", "NODES"])?,
-                    ))
-                },
+                || Ok((ask(node.addr(), &["CLUSTER", "INFO"])?, ask(node.addr(), &["CLUSTER", "NODES"])?)),
                 |(info, list)| info.text().contains("cluster_state:ok") && settled(list),
             )?;
         }
@@ -154,14 +140,8 @@ fn share_slots(primaries: &[Store]) -> Result<(), StoreError> {
 /// Address, port and bus port of a node, from its own configuration.
 fn meeting_point(node: &Store) -> Result<[String; 3], StoreError> {
     let addr = node.addr();
-    let bus = ask(addr, &["CONFIG", "GET", "cluster-port"])
-        .map_err(StoreError::io("ask a cluster node its port"))?;
-    let bus = bus
-        .list()
-        .get(1)
-        .map(Reply::text)
-        .unwrap_or_default()
-        .to_owned();
+    let bus = ask(addr, &["CONFIG", "GET", "cluster-port"]).map_err(StoreError::io("ask a cluster node its port"))?;
+    let bus = bus.list().get(1).map(Reply::text).unwrap_or_default().to_owned();
     Ok([addr.ip().to_string(), addr.port().to_string(), bus])
 }
 
@@ -170,13 +150,10 @@ fn settled(list: &Reply) -> bool {
     let lines = || list.text().lines();
     let with = |role: &str| {
         let flags = |line: &str| line.split(' ').nth(2).unwrap_or_default().to_owned();
-        lines()
-            .filter(|line| flags(line).split(',').any(|flag| flag == role))
-            .count()
+        lines().filter(|line| flags(line).split(',').any(|flag| flag == role)).count()
     };
-    let sound = lines().all(|line| {
-        line.contains(" connected") && !line.contains("fail") && !line.contains("handshake")
-    });
+    let sound =
+        lines().all(|line| line.contains(" connected") && !line.contains("fail") && !line.contains("handshake"));
     sound && with("master") == RedisCluster::PRIMARIES && with("slave") == RedisCluster::PRIMARIES
 }
 
@@ -201,11 +178,7 @@ impl RedisSentinel {
     /// As [`start`](crate::store::start); [`StoreError::Answer`] if they do not find together.
     pub fn start() -> Result<Self, StoreError> {
         let pair = RedisPair::start()?;
-        let (ip, port, name) = (
-            pair.primary.addr().ip(),
-            pair.primary.addr().port(),
-            Self::NAME,
-        );
+        let (ip, port, name) = (pair.primary.addr().ip(), pair.primary.addr().port(), Self::NAME);
         let lines = format!(
             "sentinel monitor {name} {ip} {port} 2\n\
              sentinel down-after-milliseconds {name} 1000\n\
@@ -218,9 +191,7 @@ impl RedisSentinel {
                 "whether a sentinel knows the set",
                 "num-slaves 1, num-other-sentinels 2",
                 || ask(sentinel.addr(), &["SENTINEL", "MASTER", name]),
-                |facts| {
-                    fact(facts, "num-slaves") == "1" && fact(facts, "num-other-sentinels") == "2"
-                },
+                |facts| fact(facts, "num-slaves") == "1" && fact(facts, "num-other-sentinels") == "2",
             )?;
         }
         Ok(Self { pair, sentinels })
@@ -233,15 +204,9 @@ impl RedisSentinel {
     /// `NotFound` if no sentinel knows.
     pub fn primary(&self) -> io::Result<SocketAddr> {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME];
-        let answers = self
-            .sentinels
-            .iter()
-            .filter_map(|sentinel| ask(sentinel.addr(), &words).ok());
+        let answers = self.sentinels.iter().filter_map(|sentinel| ask(sentinel.addr(), &words).ok());
         let mut addrs = answers.filter_map(|answer| match answer.list() {
-            [ip, port] => Some(SocketAddr::new(
-                ip.text().parse().ok()?,
-                port.text().parse().ok()?,
-            )),
+            [ip, port] => Some(SocketAddr::new(ip.text().parse().ok()?, port.text().parse().ok()?)),
             _ => None,
         });
         addrs.next().ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -252,36 +217,22 @@ impl RedisSentinel {
 ///
 /// "Link up" is too early: the replica says so when it has loaded the copy, and its primary starts
 /// to send writes only when it has seen that. Meanwhile even `WAIT` counts a replica that has nothing.
-fn until_streaming(
-    primary: SocketAddr,
-    replica: SocketAddr,
-    nudge: &[&str],
-) -> Result<(), StoreError> {
+fn until_streaming(primary: SocketAddr, replica: SocketAddr, nudge: &[&str]) -> Result<(), StoreError> {
     let replication = |addr| move || ask(addr, &["INFO", "replication"]);
     let what = "whether a Redis replica follows its primary";
-    until(
-        what,
-        "master_link_status:up",
-        replication(replica),
-        |info| field(info, "master_link_status") == Some("up"),
-    )?;
+    until(what, "master_link_status:up", replication(replica), |info| field(info, "master_link_status") == Some("up"))?;
     ask(primary, nudge).map_err(StoreError::io("have a Redis primary send something"))?;
     let info = replication(primary)().map_err(StoreError::io("ask a Redis primary its offset"))?;
     let sent = offset(&info, "master_repl_offset");
-    until(
-        what,
-        "slave_repl_offset as far as the primary's master_repl_offset",
-        replication(replica),
-        |info| sent.is_some() && offset(info, "slave_repl_offset") >= sent,
-    )?;
+    until(what, "slave_repl_offset as far as the primary's master_repl_offset", replication(replica), |info| {
+        sent.is_some() && offset(info, "slave_repl_offset") >= sent
+    })?;
     Ok(())
 }
 
 /// A field of an INFO reply.
 fn field<'a>(info: &'a Reply, name: &str) -> Option<&'a str> {
-    info.text()
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    info.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
 fn offset(info: &Reply, name: &str) -> Option<u64> {
@@ -292,9 +243,7 @@ fn offset(info: &Reply, name: &str) -> Option<u64> {
 fn fact<'a>(facts: &'a Reply, name: &str) -> &'a str {
     let mut pairs = facts.list().chunks_exact(2);
     let pair = pairs.find(|pair| pair.first().is_some_and(|reply| reply.text() == name));
-    pair.and_then(<[Reply]>::last)
-        .map(Reply::text)
-        .unwrap_or_default()
+    pair.and_then(<[Reply]>::last).map(Reply::text).unwrap_or_default()
 }
 
 fn ask(addr: SocketAddr, words: &[&str]) -> io::Result<Reply> {
@@ -308,9 +257,5 @@ fn command(node: &Store, words: &[&str]) -> Result<(), StoreError> {
     if reply.text() == "OK" {
         return Ok(());
     }
-    Err(StoreError::Answer {
-        what,
-        expected: "OK".to_owned(),
-        got: format!("{reply:?}"),
-    })
+    Err(StoreError::Answer { what, expected: "OK".to_owned(), got: format!("{reply:?}") })
 }

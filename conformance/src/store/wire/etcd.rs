@@ -11,10 +11,7 @@ use super::{LONGEST, connect, garbled, read_vec};
 ///
 /// The operating system's, or `InvalidData` if the answer is not HTTP/1.
 pub fn http_get(addr: SocketAddr, path: &str) -> io::Result<(u16, String)> {
-    exchange(
-        addr,
-        &format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n"),
-    )
+    exchange(addr, &format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n"))
 }
 
 /// Sends `json` to `path` (such as `/v3/kv/put`) of the server at `addr`: status code and body.
@@ -25,9 +22,7 @@ pub fn http_get(addr: SocketAddr, path: &str) -> io::Result<(u16, String)> {
 /// The operating system's, or `InvalidData` if the answer is not HTTP/1.
 pub fn http_post(addr: SocketAddr, path: &str, json: &str) -> io::Result<(u16, String)> {
     let n = json.len();
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\nContent-Length: {n}\r\n\r\n"
-    );
+    let head = format!("POST {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\nContent-Length: {n}\r\n\r\n");
     exchange(addr, &(head + json))
 }
 
@@ -58,17 +53,12 @@ fn exchange(addr: SocketAddr, request: &str) -> io::Result<(u16, String)> {
     let mut stream = BufReader::new(connect(addr)?);
     stream.get_mut().write_all(request.as_bytes())?;
     let status_line = line(&mut stream)?;
-    let status = status_line
-        .strip_prefix("HTTP/1.")
-        .and_then(|rest| rest.get(2..5)?.parse().ok());
+    let status = status_line.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)?.parse().ok());
     let status = status.ok_or_else(|| garbled(format!("`{status_line}` where HTTP was due")))?;
     let (mut length, mut chunked) = (None, false);
     loop {
         let header = line(&mut stream)?.to_ascii_lowercase();
-        match header
-            .split_once(':')
-            .map(|(name, value)| (name, value.trim()))
-        {
+        match header.split_once(':').map(|(name, value)| (name, value.trim())) {
             _ if header.is_empty() => break,
             Some(("content-length", value)) => length = value.parse().ok(),
             Some(("transfer-encoding", "chunked")) => chunked = true,
@@ -80,9 +70,7 @@ fn exchange(addr: SocketAddr, request: &str) -> io::Result<(u16, String)> {
         Some(n) => read_vec(&mut stream, n)?,
         None => {
             let mut body = Vec::new();
-            stream
-                .take(u64::try_from(LONGEST).unwrap_or(u64::MAX))
-                .read_to_end(&mut body)?;
+            stream.take(u64::try_from(LONGEST).unwrap_or(u64::MAX)).read_to_end(&mut body)?;
             body
         }
     };
@@ -94,8 +82,7 @@ fn chunks(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
     loop {
         let size = line(stream)?;
         let digits = size.split(';').next().unwrap_or_default().trim();
-        let n = usize::from_str_radix(digits, 16)
-            .map_err(|_| garbled(format!("a chunk of `{size}` bytes")))?;
+        let n = usize::from_str_radix(digits, 16).map_err(|_| garbled(format!("a chunk of `{size}` bytes")))?;
         if n == 0 {
             return Ok(body);
         }
@@ -119,13 +106,7 @@ mod tests {
 
     #[test]
     fn base64_pads() {
-        for (bytes, text) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foobar", "Zm9vYmFy"),
-        ] {
+        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
         assert_eq!(base64(&[0xff, 0xfe, 0x00]), "//4A");

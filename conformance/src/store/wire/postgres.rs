@@ -31,9 +31,7 @@ impl Sql {
     /// The operating system's; `InvalidData` with the server's words if it turns us away (it is
     /// still starting, or wants a password).
     pub fn connect(addr: SocketAddr) -> io::Result<Self> {
-        let mut sql = Self {
-            stream: connect(addr)?,
-        };
+        let mut sql = Self { stream: connect(addr)? };
         let mut body = VERSION.to_be_bytes().to_vec();
         body.extend(b"user\0postgres\0database\0postgres\0\0");
         sql.stream.write_all(&length(&body)?)?;
@@ -82,20 +80,15 @@ impl Sql {
         self.stream.read_exact(&mut head)?;
         let [kind, length @ ..] = head;
         let n = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        let n = n
-            .checked_sub(4)
-            .ok_or_else(|| garbled("a message shorter than its head"))?;
+        let n = n.checked_sub(4).ok_or_else(|| garbled("a message shorter than its head"))?;
         Ok((kind, read_vec(&mut self.stream, n)?))
     }
 }
 
 /// The length of a message with this body: it counts itself.
 fn length(body: &[u8]) -> io::Result<[u8; 4]> {
-    let n = u32::try_from(body.len())
-        .ok()
-        .and_then(|n| n.checked_add(4));
-    n.map(u32::to_be_bytes)
-        .ok_or_else(|| garbled("a statement beyond 4 GiB"))
+    let n = u32::try_from(body.len()).ok().and_then(|n| n.checked_add(4));
+    n.map(u32::to_be_bytes).ok_or_else(|| garbled("a statement beyond 4 GiB"))
 }
 
 /// The human part of an error message: `severity: text`.

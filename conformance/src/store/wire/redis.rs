@@ -75,11 +75,7 @@ impl Resp {
     pub fn call(&mut self, words: &[&str]) -> io::Result<Reply> {
         // In one write: a command in pieces would count as several in a fault proxy.
         let mut out = format!("*{}\r\n", words.len());
-        out.extend(
-            words
-                .iter()
-                .map(|word| format!("${}\r\n{word}\r\n", word.len())),
-        );
+        out.extend(words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())));
         self.stream.get_mut().write_all(out.as_bytes())?;
         self.reply(0)
     }
@@ -89,10 +85,7 @@ impl Resp {
         let mut chars = line.chars();
         let kind = chars.next();
         let rest = chars.as_str();
-        let number = || {
-            rest.parse::<i64>()
-                .map_err(|_| garbled(format!("`{line}` where RESP was due")))
-        };
+        let number = || rest.parse::<i64>().map_err(|_| garbled(format!("`{line}` where RESP was due")));
         match kind {
             Some('+') => Ok(Reply::Status(rest.to_owned())),
             Some('-') => Ok(Reply::Error(rest.to_owned())),
@@ -104,19 +97,14 @@ impl Resp {
                 };
                 let bytes = read_vec(&mut self.stream, n)?;
                 read_vec(&mut self.stream, 2)?;
-                Ok(Reply::Text(Some(
-                    String::from_utf8_lossy(&bytes).into_owned(),
-                )))
+                Ok(Reply::Text(Some(String::from_utf8_lossy(&bytes).into_owned())))
             }
             Some('*') if depth < 8 => {
                 let n = usize::try_from(number()?).unwrap_or(0);
                 if n > LONGEST {
                     return Err(garbled(format!("a list of {n} parts")));
                 }
-                (0..n)
-                    .map(|_| self.reply(depth + 1))
-                    .collect::<io::Result<_>>()
-                    .map(Reply::List)
+                (0..n).map(|_| self.reply(depth + 1)).collect::<io::Result<_>>().map(Reply::List)
             }
             _ => Err(garbled(format!("`{line}` where RESP was due"))),
         }
@@ -125,9 +113,7 @@ impl Resp {
     fn line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
         let limit = u64::try_from(LONGEST).unwrap_or(u64::MAX);
-        (&mut self.stream)
-            .take(limit)
-            .read_until(b'\n', &mut line)?;
+        (&mut self.stream).take(limit).read_until(b'\n', &mut line)?;
         let Some(line) = line.strip_suffix(b"\r\n") else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
