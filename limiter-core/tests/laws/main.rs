@@ -11,6 +11,7 @@
 mod agreement;
 mod amounts;
 mod bounds;
+mod changes;
 mod layers;
 mod nothing;
 #[path = "../oracle/mod.rs"]
