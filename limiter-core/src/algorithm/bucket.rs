@@ -72,8 +72,11 @@ impl Bucket {
 
     /// Gives `cost` units back, never above full. A meter has no windows, so it is all the same when they were taken.
     pub(crate) fn refund(&mut self, limit: &Limit, now: Instant, cost: u64) {
-        let debt = minus(self.debt(limit, now), limit.time_for(cost.min(limit.capacity())), limit);
-        self.owe(debt, now);
+        let debt = self.debt(limit, now);
+        // A bucket that is full has nothing to get back; a write would move its TAT on to now.
+        if debt > Span::default() {
+            self.owe(minus(debt, limit.time_for(cost.min(limit.capacity())), limit), now);
+        }
     }
 
     fn owe(&mut self, debt: Span, now: Instant) {

@@ -16,5 +16,6 @@ mod layers;
 mod nothing;
 #[path = "../oracle/mod.rs"]
 mod oracle;
+mod refunds;
 mod trace;
 mod waits;
