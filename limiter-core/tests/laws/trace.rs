@@ -242,7 +242,7 @@ impl Walk {
         let key = Key::new("", "laws", ["key"]);
         let request = Request::new(op, [Check::new(key, self.limit, cost)]).ok()?;
         let record = decide(&request, self.at(), &mut self.cell);
-        Some(record.decisions(&request).unwrap().layers[0])
+        Some(record.decisions(&request).unwrap().layers()[0])
     }
 
     pub(crate) fn refund(&mut self, cost: u64, taken: Instant) -> Decision {
