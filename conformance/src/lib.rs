@@ -1,3 +1,4 @@
 //! The conformance suite of limiter.
 
+pub mod timelines;
 pub mod vectors;
