@@ -2,4 +2,5 @@
 
 pub mod proxy;
 pub mod store;
+pub mod timelines;
 pub mod vectors;

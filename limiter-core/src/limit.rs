@@ -232,9 +232,11 @@ impl LimitBuilder {
             horizon: span(capacity, micros, amount),
         };
         let bucket = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
-        let longest = Span { micros: 1 << 52, rest: 0 };
-        if bucket && limit.horizon > longest {
-            return Err(LimitError::HorizonTooLong { capacity, micros: limit.horizon.micros });
+        // Asked of the exact product: a horizon that does not fit into 64 bits is cut in the limit.
+        let horizon = (u128::from(capacity) * u128::from(micros)).div_ceil(u128::from(amount));
+        if bucket && horizon > MAX_HORIZON.as_micros() {
+            let field = if algorithm == Algorithm::LeakyBucket { "queue" } else { "burst" };
+            return Err(LimitError::HorizonTooLong { field, capacity, micros: horizon });
         }
         Ok(limit)
     }
@@ -305,14 +307,16 @@ pub enum LimitError {
     },
     /// A bucket would take more than 2^52 µs to fill or drain.
     #[error(
-        "a capacity of {capacity} at this rate takes {micros} µs to refill, over the bound of {} µs (2^52)",
+        "{field} {capacity} takes {micros} µs to refill at this rate, over its bound of {} µs (2^52)",
         MAX_HORIZON.as_micros()
     )]
     HorizonTooLong {
+        /// `burst` or `queue`.
+        field: &'static str,
         /// The burst or queue.
         capacity: u64,
-        /// Its horizon, rounded down.
-        micros: u64,
+        /// Its horizon in µs, rounded up.
+        micros: u128,
     },
     /// A burst or queue with an algorithm that has none.
     #[error("{field} does not go with {algorithm}: burst is for token-bucket, queue for leaky-bucket")]

@@ -35,21 +35,22 @@ impl Bucket {
     /// The TAT as this limit counts it.
     ///
     /// Only a limit that was changed since the last write makes a difference: the debt is cut to what the
-    /// new limit takes to refill, and a rest that the new amount can't have is rounded up.
-    fn tat(self, limit: &Limit, now: Instant) -> Span {
+    /// new limit takes to refill, counted from that write: were it counted from now, a long debt would stay full for as
+    /// long as nobody is admitted. A rest that the new amount can't have is rounded up.
+    fn tat(self, limit: &Limit) -> Span {
         let tat = if self.rest < limit.amount() {
             Span { micros: self.tat, rest: self.rest }
         } else {
             Span { micros: self.tat + 1, rest: 0 }
         };
         let horizon = limit.horizon();
-        let latest = Span { micros: self.seen.max(now.micros()) + horizon.micros, rest: horizon.rest };
+        let latest = Span { micros: self.seen + horizon.micros, rest: horizon.rest };
         tat.min(latest)
     }
 
     /// How long until everything admitted so far has drained.
     fn debt(self, limit: &Limit, now: Instant) -> Span {
-        let tat = self.tat(limit, now);
+        let tat = self.tat(limit);
         match tat.micros.checked_sub(now.micros()) {
             Some(micros) => Span { micros, rest: tat.rest },
             None => Span::default(),
@@ -71,8 +72,11 @@ impl Bucket {
 
     /// Gives `cost` units back, never above full. A meter has no windows, so it is all the same when they were taken.
     pub(crate) fn refund(&mut self, limit: &Limit, now: Instant, cost: u64) {
-        let debt = minus(self.debt(limit, now), limit.time_for(cost.min(limit.capacity())), limit);
-        self.owe(debt, now);
+        let debt = self.debt(limit, now);
+        // A bucket that is full has nothing to get back; a write would move its TAT on to now.
+        if debt > Span::default() {
+            self.owe(minus(debt, limit.time_for(cost.min(limit.capacity())), limit), now);
+        }
     }
 
     fn owe(&mut self, debt: Span, now: Instant) {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{Algorithm, Limit, LimitBuilder, LimitError, MAX_AMOUNT, MAX_BURST};
+use super::{Algorithm, Limit, LimitBuilder, LimitError, MAX_AMOUNT, MAX_BURST, MAX_PERIOD, MIN_PERIOD};
 
 /// Units of a period in microseconds, smallest first. `min` is read, `m` is printed.
 const UNITS: [(&str, u64); 7] = [
@@ -99,6 +99,7 @@ fn read_period(text: &str) -> Result<Duration, LimitError> {
     number
         .and_then(|number| number.checked_mul(micros))
         .map(Duration::from_micros)
+        .filter(|period| (MIN_PERIOD..=MAX_PERIOD).contains(period))
         .ok_or_else(|| LimitError::PeriodOutOfBounds { period: quoted(text) })
 }
 
