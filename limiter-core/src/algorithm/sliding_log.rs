@@ -11,6 +11,9 @@ use crate::decision::Decision;
 use crate::instant::Instant;
 use crate::limit::Limit;
 
+/// So many entries are looked at one by one before a binary search pays.
+const FEW: usize = 4;
+
 /// The admitted (time, cost) pairs, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlidingLog {
@@ -72,7 +75,10 @@ impl SlidingLog {
 
     /// How many of the oldest entries no longer count at `now`, and the sum up to there.
     fn expired(&self, limit: &Limit, now: Instant) -> (usize, u64) {
-        let count = self.entries.partition_point(|entry| entry.at + limit.period_micros() <= now.micros());
+        let expired = |entry: &Entry| entry.at + limit.period_micros() <= now.micros();
+        // Since the last admission seldom more than a few have.
+        let few = self.entries.iter().take(FEW).take_while(|entry| expired(entry)).count();
+        let count = if few < FEW { few } else { self.entries.partition_point(expired) };
         let upto =
             count.checked_sub(1).and_then(|last| self.entries.get(last)).map_or(self.dropped, |entry| entry.upto);
         (count, upto)
@@ -103,7 +109,9 @@ impl SlidingLog {
 
     pub(crate) fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
         let (count, gone) = self.expired(limit, now);
-        self.entries.drain(..count);
+        for _ in 0..count {
+            self.entries.pop_front();
+        }
         self.dropped = gone;
         if self.entries.is_empty() {
             // The sums start anew, so that they never grow with the life of a key.
