@@ -91,23 +91,30 @@ enum Format {
 
 const AFTER_HELP: &str = r#"Limits:
   <amount>/<period> <algorithm> [burst=N] [queue=N]
-  fixed-window, sliding-log, sliding-counter, token-bucket, leaky-bucket; periods in us ms s m h d
+  fixed-window, sliding-log, sliding-counter, token-bucket, leaky-bucket
+  periods in us, ms, s, m, h, d
 
 JSON lines:
-  {"t": 1764559423000000, "cost": 1, "limits": [{"limit": "10/1s token-bucket burst=20", "key": "a"}]}
-  `t` is in whole microseconds since 1970; `cost` may be left out and is 1 then. A request has to
-  pass all of its limits. Limits at different places of the list never share a state, even under
-  one key. A field that is not known is refused, so that a misspelt one is no default.
+  {"t": 1764559423000000, "cost": 1, "limits": [
+    {"limit": "10/1s token-bucket burst=20", "key": "a"}]}       (on one line)
+  `t` is in whole microseconds since 1970; `cost` may be left out and is 1 then.
+  A request has to pass all of its limits. Limits at different places of the
+  list never share a state, even under one key. A field that is not known is
+  refused, so that a misspelt one is no default.
 
-What --json prints, in the order of the input, waits in whole microseconds:
-  {"allowed":true,"retry_after":null,"delay":0,"layers":[{"allowed":true,"limit":20,"remaining":19,
-   "retry_after":null,"reset_after":100000,"delay":0}]}
-  {"error":"cost-exceeds-limit"}                    the cost can never pass; nothing was charged
-  {"error":"unreadable","line":7,"reason":"…"}      the line can't be read; the others go on
-  {"error":"not-sent","line":7,"reason":"…"}        the store did not decide; nothing was charged
-  {"error":"unknown","line":7,"reason":"…"}         the store did not answer; it may have charged
-  Each of the four is told on standard error too, with its line. Blank lines are skipped. A line of
-  more than 1 MiB is unreadable.
+What --json prints, a line for each line that is not blank, in the same order;
+waits are in whole microseconds:
+  {"allowed":true,"retry_after":null,"delay":0,"layers":[
+    {"allowed":true,"limit":20,"remaining":19,"retry_after":null,
+     "reset_after":100000,"delay":0}]}                           (on one line)
+  {"error":"cost-exceeds-limit"}                nothing was charged: it can
+                                                never pass
+  {"error":"unreadable","line":7,"reason":"…"}  the line can't be read
+  {"error":"not-sent","line":7,"reason":"…"}    the store did not decide, and
+                                                charged nothing
+  {"error":"unknown","line":7,"reason":"…"}     the store may have charged it
+  After each of the four the others go on, and it is told on standard error
+  too, with its line. A line of more than 1 MiB is unreadable.
 
 Exit status:
   0  every line was decided, or answered with cost-exceeds-limit
@@ -118,8 +125,8 @@ Exit status:
 
 Examples:
   limiter replay access.log --format clf --key ip --limit "10/1m sliding-log"
-  limiter replay access.log --format clf --key ip --limit "10/1m sliding-log" \
-                                         --key global --limit "500/1m fixed-window" --plot out.svg
+  limiter replay access.log --format clf --plot out.svg \
+    --key ip --limit "10/1m sliding-log" --key global --limit "500/1m fixed-window"
   limiter replay --json < trace.jsonl"#;
 
 /// Whatever turns a line into a check.

@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
 
 use limiter::{Instant, Limit, MAX_BURST, MAX_CHECKS};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
@@ -25,7 +28,7 @@ struct Fields<'a> {
     #[serde(borrow, default)]
     cost: Number<'a>,
     #[serde(borrow)]
-    limits: Vec<Layer<'a>>,
+    limits: Vec<Object<Layer<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -35,6 +38,30 @@ struct Layer<'a> {
     limit: Cow<'a, str>,
     #[serde(borrow)]
     key: Cow<'a, str>,
+}
+
+/// A `T` that is written with its fields' names. What serde derives would take a list of values too, in the order of
+/// the fields, and nobody means that.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Named<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Named<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with named fields")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+
+        deserializer.deserialize_map(Named(PhantomData)).map(Self)
+    }
 }
 
 /// A value as it was written: what is wrong with a number is said with its own digits. None if it was left out.
@@ -63,7 +90,7 @@ impl Reader {
         if line.starts_with(BYTE_ORDER_MARK) {
             return Err("a byte order mark where a line begins that is not the first".to_owned());
         }
-        let fields: Fields<'_> = serde_json::from_str(text).map_err(|error| not_json(&error))?;
+        let Object(fields): Object<Fields<'_>> = serde_json::from_str(text).map_err(|error| not_json(&error))?;
         let at = whole("t", fields.t.0.unwrap_or_default(), Instant::MAX.micros())?;
         let at = Instant::from_micros(at).map_err(|error| error.to_string())?;
         let cost = fields.cost.0.map_or(Ok(1), |cost| whole("cost", cost, MAX_BURST))?;
@@ -71,7 +98,7 @@ impl Reader {
             return Err(format!("limits has {} entries; its bounds are 1 to {MAX_CHECKS}", fields.limits.len()));
         }
         let mut check = Check::new(at, cost);
-        for (index, layer) in fields.limits.into_iter().enumerate() {
+        for (index, Object(layer)) in fields.limits.into_iter().enumerate() {
             let limit = self.limit(&layer.limit).map_err(|error| format!("limits[{index}].limit: {error}"))?;
             check.push(limit, vec![Part::from(layer.key.into_owned().into_bytes())]);
         }
@@ -118,9 +145,11 @@ fn not_json(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     let reason: &dyn Display = &text.strip_suffix(&place).unwrap_or(&text);
+    // Where the very first byte is wrong, serde says 0.
+    let column = error.column().max(1);
     match error.classify() {
-        Category::Eof => format!("column {}: the line is cut off: {reason}", error.column()),
-        _ => format!("column {}: {reason}", error.column()),
+        Category::Eof => format!("column {column}: the line is cut off: {reason}"),
+        _ => format!("column {column}: {reason}"),
     }
 }
 
