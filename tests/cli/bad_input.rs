@@ -110,7 +110,7 @@ fn a_line_that_is_no_check() {
             "column 17: invalid type: sequence, expected an object with named fields",
         ),
         ("7", "column 1: invalid type: integer `7`, expected an object with named fields"),
-        (&format!("{} 1", good(1)), "column 73: trailing characters"),
+        (&format!("{} 1", good(1)), "column 69: trailing characters"),
         ("\u{feff}{}", "a byte order mark where a line begins that is not the first"),
         (
             r#"{"t":1,"\u001b[2J":2,"limits":[]}"#,

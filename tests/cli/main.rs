@@ -1,5 +1,12 @@
 //! The command `limiter`, run as people and programs run it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops on the first thing that is not as it should be"
+)]
+
 mod access_log;
 mod bad_input;
 mod demo;

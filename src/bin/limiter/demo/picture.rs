@@ -60,7 +60,9 @@ pub(super) fn write(
     scale.bars(out, "Each node with its own counters", plan, own)?;
     scale.bars(out, "All nodes with one store", plan, shared)?;
     writeln!(out, "{}\n", table(plan, own, shared, style.unicode))?;
-    let granted = format!("the {} that the limit grants in {}", grouped(plan.granted()), name(plan, plan.periods));
+    let plural = if plan.periods == 1 { "" } else { "s" };
+    let periods = format!("{} {}{plural}", plan.periods, unit(plan));
+    let granted = format!("the {} that the limit grants in {periods}", grouped(plan.granted()));
     writeln!(
         out,
         "Each node that counts for itself knows only its own part of the traffic, so together they let {} requests\n\
@@ -73,9 +75,9 @@ pub(super) fn write(
     )
 }
 
-fn name(plan: &Plan, count: u64) -> String {
-    let unit = if plan.limit.period() == Duration::from_secs(60) { "minute" } else { "period" };
-    format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
+/// What the limit's period is called.
+fn unit(plan: &Plan) -> &'static str {
+    if plan.limit.period() == Duration::from_mins(1) { "minute" } else { "period" }
 }
 
 struct Scale {
@@ -94,7 +96,7 @@ impl Scale {
 
     /// A bar for each period, made up of what each node let through.
     fn bars(&self, out: &mut impl Write, title: &str, plan: &Plan, run: &Outcome) -> io::Result<()> {
-        let unit = if plan.limit.period() == Duration::from_secs(60) { "minute" } else { "period" };
+        let unit = unit(plan);
         let indent = " ".repeat(usize::try_from(self.length(self.limit)).unwrap_or_default());
         writeln!(out, "{title}")?;
         writeln!(out, "           {indent}{} the limit, {} a {unit}", self.style.mark(), grouped(self.limit))?;

@@ -48,7 +48,7 @@ pub(super) fn write(out: &mut impl Write, decisions: &Decisions) -> io::Result<(
             allowed: decisions.allowed,
             retry_after: decisions.retry_after.map(micros),
             delay: micros(decisions.delay),
-            layers: decisions.layers.iter().map(Layer::from).collect(),
+            layers: decisions.layers().iter().map(Layer::from).collect(),
         },
     )
 }

@@ -32,18 +32,12 @@ impl Counts {
 }
 
 /// Counts in equal bins over the whole trace. As the trace grows longer, the bins grow wider.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Bins {
     /// By the bin's number since the epoch. Those without a count are left out.
     counts: BTreeMap<u64, Counts>,
     /// The position of the bins' width in [`WIDTHS`](Self::WIDTHS).
     width: usize,
-}
-
-impl Default for Bins {
-    fn default() -> Self {
-        Self { counts: BTreeMap::new(), width: 0 }
-    }
 }
 
 impl Bins {

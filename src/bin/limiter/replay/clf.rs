@@ -100,7 +100,6 @@ fn quoted(text: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
 }
 
 /// A field in quotes, if the line has one more.
-#[expect(clippy::type_complexity, reason = "it is `quoted`, and maybe")]
 fn optional(text: &[u8]) -> Result<(Option<&[u8]>, &[u8]), &'static str> {
     if !text.trim_ascii_start().starts_with(b"\"") {
         return Ok((None, text));

@@ -67,19 +67,15 @@ impl<W: Write> Session<W> {
 
     /// A check that no store is asked.
     async fn unsound(&mut self, line: u64, error: &RequestError) -> Result<(), Failure> {
-        match error {
-            RequestError::CostExceedsLimit { index, cost, limit } => {
-                self.tally.over_cost += 1;
-                let reason = format!("cost-exceeds-limit: cost {cost} is over the capacity {limit} of limits[{index}]");
-                self.no_answer(line, &reason, &NoAnswer::CostExceedsLimit).await
-            }
-            // The readers keep to the number of limits, and an index makes each state key another.
-            _ => {
-                self.tally.unreadable += 1;
-                let reason = error.to_string();
-                self.no_answer(line, &reason, &NoAnswer::Unreadable { line, reason: &reason }).await
-            }
+        if let RequestError::CostExceedsLimit { index, cost, limit } = error {
+            self.tally.over_cost += 1;
+            let reason = format!("cost-exceeds-limit: cost {cost} is over the capacity {limit} of limits[{index}]");
+            return self.no_answer(line, &reason, &NoAnswer::CostExceedsLimit).await;
         }
+        // The readers keep to the number of limits, and its index makes each state key another: nothing else is left.
+        self.tally.unreadable += 1;
+        let reason = error.to_string();
+        self.no_answer(line, &reason, &NoAnswer::Unreadable { line, reason: &reason }).await
     }
 
     async fn no_answer(&mut self, line: u64, reason: &str, why: &NoAnswer<'_>) -> Result<(), Failure> {

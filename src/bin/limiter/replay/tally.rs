@@ -52,7 +52,7 @@ impl Tally {
         }
         self.minutes.add(check.at, decisions.allowed);
         self.bins.add(check.at, decisions.allowed);
-        for (index, (asked, layer)) in request.checks().iter().zip(&decisions.layers).enumerate() {
+        for (index, (asked, layer)) in request.checks().iter().zip(decisions.layers()).enumerate() {
             if !decisions.allowed && !layer.allowed {
                 self.keys.add(&asked.key, asked.limit, || check.name(index));
             }
