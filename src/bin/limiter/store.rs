@@ -7,8 +7,8 @@ use limiter::{Backend, ConnectError, Memory};
 
 use crate::exit::{Exit, Failure};
 
-/// The most keys of a `memory:` table. A key takes some 250 bytes, and only those that the trace has take any.
-const MAX_KEYS: usize = 1 << 23;
+/// The most keys of a `memory:` table. A key takes some 300 bytes, so this is 1.2 GB at most; what a trace has not takes none.
+const MAX_KEYS: usize = 1 << 22;
 /// The most log entries of a `memory:` table. It is split over 64 shards, and a full log of 100,000 has to fit in one
 /// with room to spare.
 const MAX_LOG_ENTRIES: usize = 1 << 26;

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use super::bins::{Bins, Counts};
 use super::report::{date, duration};
-use crate::terminal::grouped;
+use crate::terminal::{grouped, printable};
 
 /// The picture and its margins, in tenths of a pixel.
 const WIDTH: u64 = 9600;
@@ -59,6 +59,8 @@ const STEPS: [u64; 24] = {
     ]
 };
 const DAY: u64 = 86_400_000_000;
+/// The longest title that has room, in characters.
+const TITLE: usize = 84;
 /// The most marks of the time axis, so that their labels have room.
 const MARKS: u64 = 9;
 
@@ -121,7 +123,8 @@ pub(super) fn write(out: &mut impl Write, bins: &Bins, heading: &str) -> io::Res
 /// All but the data: ground, heading and legend.
 fn frame(out: &mut impl Write, heading: &str, all: Counts) -> io::Result<()> {
     let (width, height) = (Px(WIDTH), Px(HEIGHT));
-    let heading = Xml(heading);
+    let title = printable(heading, TITLE);
+    let (heading, title) = (Xml(heading), Xml(&title));
     let told =
         format!("{} checks: {} admitted, {} denied", grouped(all.all()), grouped(all.admitted), grouped(all.denied));
     writeln!(
@@ -139,10 +142,10 @@ rect {{ shape-rendering: crispEdges }}
 .d {{ fill: {DENIED} }}
 </style>
 <rect width="{width}" height="{height}" fill="#fff"/>
-<text class="title" x="28" y="36">{heading}</text>
+<text class="title" x="28" y="36">{title}</text>
 <text class="soft" x="28" y="60">{told}</text>"##
     )?;
-    for (class, x, name) in [("a", 760, "admitted"), ("d", 852, "denied")] {
+    for (class, x, name) in [("a", 778, "admitted"), ("d", 870, "denied")] {
         let text = x + 18;
         writeln!(
             out,
@@ -189,11 +192,12 @@ impl Chart {
 
     /// A bar for each bin: denied on top of admitted.
     fn bars(&self, out: &mut impl Write, counts: &[Counts]) -> io::Result<()> {
-        // Between wide bars there is a gap.
-        let gap = if ACROSS / self.bins > 60 { 10 } else { 0 };
+        // Between wide bars there is a gap; on whole pixels, so that all gaps look alike.
+        let (gap, pixel) = if ACROSS / self.bins > 60 { (10, 10) } else { (0, 1) };
+        let x = |at: u64| self.x(at) / pixel * pixel;
         let mut at = self.start;
         for counts in counts {
-            let (left, right) = (self.x(at), self.x(at + self.width));
+            let (left, right) = (x(at), x(at + self.width));
             let (x, width) = (Px(left), Px(right.saturating_sub(left).saturating_sub(gap)));
             let middle = FLOOR - scale(counts.admitted, UP, self.top);
             let top = FLOOR - scale(counts.all(), UP, self.top);
@@ -226,17 +230,24 @@ impl Chart {
         let mut mark = self.start.next_multiple_of(step);
         let mut day = None;
         while mark <= self.start + length {
-            let (x, floor, foot) = (Px(self.x(mark)), Px(FLOOR), Px(FLOOR + 60));
+            let at = self.x(mark);
+            let (x, floor, foot) = (Px(at), Px(FLOOR), Px(FLOOR + 60));
+            // At the edge of the picture half of a label would be cut off.
+            let anchor = if at + 500 > WIDTH { "end" } else { "middle" };
             writeln!(out, r#"<path class="axis" d="M{x},{floor}V{foot}"/>"#)?;
             let mut y = FLOOR + 220;
             if !clock.is_empty() {
                 let text = label(mark, clock);
-                writeln!(out, r#"<text class="small" x="{x}" y="{}" text-anchor="middle">{text}</text>"#, Px(y))?;
+                writeln!(out, r#"<text class="small" x="{x}" y="{}" text-anchor="{anchor}">{text}</text>"#, Px(y))?;
                 y += 170;
             }
             if day != Some(mark / DAY) {
                 let text = label(mark, "%-d %b %Y");
-                writeln!(out, r#"<text class="soft small" x="{x}" y="{}" text-anchor="middle">{text}</text>"#, Px(y))?;
+                writeln!(
+                    out,
+                    r#"<text class="soft small" x="{x}" y="{}" text-anchor="{anchor}">{text}</text>"#,
+                    Px(y)
+                )?;
                 day = Some(mark / DAY);
             }
             mark += step;

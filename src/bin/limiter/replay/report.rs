@@ -30,9 +30,9 @@ pub(super) fn write(out: &mut impl Write, tally: &Tally, heading: &str, top: usi
     if tally.keys.missed() > 0 {
         writeln!(
             out,
-            "\nMore than {} keys were denied, so the least denied were dropped on the way: a key that is not listed was\n\
-             denied at most {} times more often than the last one that is.",
-            Denied::MAX_KEYS,
+            "\nMore than {} keys were denied, and those denied least were forgotten on the way: a count that says\n\
+             `at least`, and one that is not listed, may be up to {} higher.",
+            grouped(u64::try_from(Denied::MAX_KEYS).unwrap_or(u64::MAX)),
             grouped(tally.keys.missed())
         )?;
     } else if others > 0 {

@@ -155,3 +155,71 @@ impl<W: Write> Session<W> {
         self.json.as_mut().map_or(Ok(()), |out| out.flush().map_err(Failure::output))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use limiter::{Backend, Batch, Capabilities, Error, ErrorKind, Memory, Outcome};
+
+    use super::{MAX_BATCH, Session};
+    use crate::exit::Exit;
+    use crate::replay::jsonl::Reader;
+    use crate::replay::progress::Progress;
+
+    /// A store that decides the first of each batch, leaves the second, loses the third, and so on.
+    #[derive(Debug)]
+    struct Flaky(Memory);
+
+    #[async_trait]
+    impl Backend for Flaky {
+        async fn submit(&self, batch: Arc<Batch>) -> Vec<Outcome> {
+            assert!(batch.requests.len() <= MAX_BATCH);
+            let error = |kind| Error::new("flaky", kind, "out of reach");
+            let outcomes = self.0.submit(batch).await.into_iter().enumerate();
+            outcomes
+                .map(|(index, outcome)| match index % 3 {
+                    0 => outcome,
+                    1 => Outcome::NotSent(error(ErrorKind::NotSent)),
+                    _ => Outcome::Unknown(error(ErrorKind::Unknown { in_flight: true })),
+                })
+                .collect()
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            self.0.capabilities()
+        }
+    }
+
+    async fn replayed(instants: impl IntoIterator<Item = usize>) -> (Vec<String>, Exit) {
+        let store = Arc::new(Flaky(Memory::new()));
+        let mut session = Session::new(store, "test".to_owned(), Some(Vec::new()), Progress::new(true));
+        for (line, t) in (1..).zip(instants) {
+            let line_text = format!(r#"{{"t":{t},"limits":[{{"limit":"1000/1m fixed-window","key":"k"}}]}}"#);
+            session.line(line, Reader::default().read(line_text.as_bytes())).await.unwrap();
+        }
+        session.finish().await.unwrap();
+        let out = String::from_utf8(session.json.take().unwrap()).unwrap();
+        (out.lines().map(str::to_owned).collect(), session.tally.exit())
+    }
+
+    #[tokio::test]
+    async fn what_the_store_did_not_decide_is_told_in_its_place() {
+        let (lines, exit) = replayed([5, 5, 5]).await;
+        assert_eq!(exit, Exit::Undecided);
+        assert!(lines[0].starts_with(r#"{"allowed":true,"#), "{lines:?}");
+        assert_eq!(lines[1], r#"{"error":"not-sent","line":2,"reason":"flaky: not-sent: out of reach"}"#);
+        assert_eq!(lines[2], r#"{"error":"unknown","line":3,"reason":"flaky: unknown-in-flight: out of reach"}"#);
+    }
+
+    #[tokio::test]
+    async fn a_batch_has_one_instant_and_a_bound() {
+        let (lines, exit) = replayed([1, 2, 2, 1, 3]).await;
+        let decided: Vec<bool> = lines.iter().map(|line| line.starts_with(r#"{"allowed""#)).collect();
+        assert_eq!((decided, exit), (vec![true, true, false, true, true], Exit::Undecided));
+        let (lines, _) = replayed(vec![7; 2 * MAX_BATCH + 1]).await;
+        assert_eq!(lines.len(), 2 * MAX_BATCH + 1);
+        assert!(lines[MAX_BATCH].starts_with(r#"{"allowed""#) && lines[2 * MAX_BATCH].starts_with(r#"{"allowed""#));
+    }
+}
