@@ -311,7 +311,11 @@ mod tests {
     #[test]
     fn a_heading_is_text_and_never_markup() {
         let svg = drawn(&[0], "<script>&\"\u{1}");
-        assert!(svg.contains("&lt;script&gt;&amp;&quot;\u{fffd}</text>") && !svg.contains("<script>"));
+        assert!(
+            svg.contains("&lt;script&gt;&amp;&quot;\\u{1}</text>")
+                && svg.contains("&quot;\u{fffd}. ")
+                && !svg.contains("<script>")
+        );
     }
 
     #[test]
