@@ -1,6 +1,32 @@
-//! The conformance suite of limiter.
+#![doc = include_str!("../README.md")]
 
+mod case;
+pub mod command;
+mod figures;
+#[doc(hidden)]
+pub mod harness;
+pub mod history;
+mod monotonic;
+#[cfg(any())]
+pub mod mutant;
+mod random;
+mod report;
+#[cfg(any())]
+pub mod stand_in;
+mod subject;
+mod suite;
+mod trial;
+mod twin;
 pub mod proxy;
 pub mod store;
 pub mod timelines;
 pub mod vectors;
+pub mod worker;
+mod workload;
+
+pub use case::{Case, Failure, Group, cases};
+pub use figures::Figures;
+pub use random::Random;
+pub use report::{CaseReport, Report, Verdict};
+pub use subject::{Ability, BoxError, BoxFuture, Connected, Numbering, Stored, Subject};
+pub use suite::{Options, run, run_case, run_with};

@@ -1,0 +1,168 @@
+//! The command: the suite on a store of one's own, from the command line.
+//!
+//! This crate knows no engines but memory, so whoever does hands in how to connect to a URL. The crate's own binary and
+//! the facade's `limiter conformance` are a few lines around [`run`].
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use limiter_core::{Backend, Memory};
+
+use crate::case::{Case, Failure, cases};
+use crate::report::{CaseReport, Report, Verdict};
+use crate::subject::{BoxError, Subject};
+use crate::suite::{Options, run_with};
+use crate::worker;
+
+/// Proves a store exact: runs the conformance suite on it, under keys of its own, and leaves nothing behind.
+#[derive(Clone, Debug, Args)]
+#[non_exhaustive]
+pub struct Arguments {
+    /// The store: `memory:` or the URL of one that this build has an engine for
+    #[arg(long, value_name = "URL", default_value = "memory:")]
+    pub store: String,
+    /// Only cases whose `group::name` contains this; may be given more than once
+    #[arg(value_name = "FILTER")]
+    pub filters: Vec<String>,
+    /// Seeds all that is random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Calls in each recorded history
+    #[arg(long, value_name = "N", default_value_t = 12_000, value_parser = clap::value_parser!(u32).range(24..=10_000_000))]
+    pub calls: u32,
+    /// The fewest cases that have to run [default: each selected one that applies to every engine]
+    #[arg(long, value_name = "N")]
+    pub at_least: Option<usize>,
+    /// Prints the report as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Writes the report as JUnit XML too
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Lists the cases, and runs none
+    #[arg(long)]
+    pub list: bool,
+}
+
+/// Runs the command: progress on the standard error output, the report on the standard output. `connect` makes a client of
+/// the store at a URL.
+///
+/// If this process was started as a worker, it does that instead; so a program calls this before anything else.
+///
+/// The status is 0 if the store passed, 1 if it did not, and 2 if the suite could not be run.
+///
+/// ```
+/// use clap::Parser;
+/// use limiter_conformance::command;
+///
+/// #[derive(Parser)]
+/// struct Cli {
+///     #[command(flatten)]
+///     arguments: command::Arguments,
+/// }
+///
+/// let cli = Cli::parse_from(["conformance", "--list", "layers"]);
+/// let status = command::run(&cli.arguments, command::memory);
+/// assert_eq!(format!("{status:?}"), format!("{:?}", std::process::ExitCode::SUCCESS));
+/// ```
+pub fn run<F, Fut, B>(arguments: &Arguments, connect: F) -> ExitCode
+where
+    F: Fn(String) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<B, BoxError>> + Send + 'static,
+    B: Backend,
+{
+    match run_report(arguments, connect) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "error: {failure}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Connects to `memory:`, the one store that this crate has an engine for.
+///
+/// # Errors
+/// If the URL is another.
+#[expect(clippy::unused_async, reason = "it stands where a connection is made")]
+pub async fn memory(url: String) -> Result<Arc<dyn Backend>, BoxError> {
+    if url == "memory:" {
+        return Ok(Arc::new(Memory::new()));
+    }
+    // Not the URL: it may hold a password.
+    Err("this build has no engine but memory; the command `limiter conformance` has those of its features".into())
+}
+
+/// Does a worker's task if this process was started for one. A program that reads its arguments by itself calls this first;
+/// true: the program is to end.
+///
+/// # Errors
+/// As [`worker::serve`].
+pub fn is_worker<F, Fut, B>(connect: F) -> Result<bool, Failure>
+where
+    F: FnOnce(String) -> Fut,
+    Fut: Future<Output = Result<B, BoxError>>,
+    B: Backend,
+{
+    worker::serve(connect)
+}
+
+fn run_report<F, Fut, B>(arguments: &Arguments, connect: F) -> Result<bool, Failure>
+where
+    F: Fn(String) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<B, BoxError>> + Send + 'static,
+    B: Backend,
+{
+    let options = Options {
+        seed: arguments.seed,
+        filters: arguments.filters.clone(),
+        calls: arguments.calls,
+        at_least: arguments.at_least,
+        ..Options::default()
+    };
+    if arguments.list {
+        return list(&options);
+    }
+    // Its scheme, and no more of the URL: it may hold a password.
+    let scheme = arguments.store.split_once(':').map_or("store", |(scheme, _)| scheme).to_owned();
+    let url = arguments.store.clone();
+    let subject = Subject::new(scheme, move || connect(url.clone())).with_processes(arguments.store.clone());
+    let report = run_with(&subject, &options, progress);
+    print(arguments, &report)?;
+    Ok(report.passed())
+}
+
+fn list(options: &Options) -> Result<bool, Failure> {
+    let mut output = std::io::stdout().lock();
+    for case in cases().iter().filter(|case| options.selects(case)) {
+        writeln!(output, "{:<50} {}", Case::path(case), case.about())?;
+    }
+    Ok(true)
+}
+
+fn progress(case: &CaseReport) {
+    let (word, why) = match &case.verdict {
+        Verdict::Passed => ("ok", ""),
+        Verdict::Failed { .. } => ("FAILED", ""),
+        Verdict::NotApplicable { reason } => ("n/a", reason.as_str()),
+    };
+    let path = format!("{}::{}", case.group, case.name);
+    let _ = writeln!(std::io::stderr(), "{word:>6}  {path:<50} {:>8.2} s  {why}", case.took.as_secs_f64());
+}
+
+fn print(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
+    if let Some(path) = &arguments.junit {
+        std::fs::write(path, report.to_junit()?)?;
+    }
+    let mut output = std::io::stdout().lock();
+    if arguments.json {
+        writeln!(output, "{}", report.to_json()?)?;
+    } else {
+        writeln!(output, "{report}")?;
+    }
+    Ok(())
+}

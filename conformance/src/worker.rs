@@ -1,0 +1,176 @@
+//! Further processes that use the same store: this program, started again.
+//!
+//! The suite starts the program with the variable [`VARIABLE`] in its environment, which names a file with the task.
+//! The program has to call [`serve`] then, which does the task and tells so; a test binary does that in a test of its own
+//! that [`conformance_suite!`](crate::conformance_suite) makes.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use limiter_core::Backend;
+use serde::{Deserialize, Serialize};
+
+use crate::case::Failure;
+use crate::history::Call;
+use crate::subject::{BoxError, Workers};
+use crate::workload::{PROCESSES, Plan};
+
+/// The environment variable that makes a process a worker.
+pub const VARIABLE: &str = "LIMITER_CONFORMANCE_WORKER";
+
+/// What a worker says when it has a client, and what it then waits for.
+const READY: &str = "limiter-conformance: ready";
+const GO: &str = "go";
+
+/// How long a worker may take to get ready, and to end after its time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A worker's task, as it lies in its file.
+#[derive(Serialize, Deserialize)]
+struct Task {
+    plan: Plan,
+    process: u32,
+    url: String,
+    calls: PathBuf,
+}
+
+/// Does a worker's task, if this process was started for one: true then, and the program is to end.
+///
+/// `connect` makes a client of the store at a URL.
+///
+/// ```
+/// use limiter_conformance::worker;
+/// use limiter_core::Memory;
+///
+/// // In `main`, before anything else. Here nobody asks for a worker:
+/// let was_worker = worker::serve(|_url| async { Ok(Memory::new()) })?;
+/// assert!(!was_worker);
+/// # Ok::<(), limiter_conformance::Failure>(())
+/// ```
+///
+/// # Errors
+/// [`Failure`] if the task can't be read, the store not be reached, or the calls not be written.
+pub fn serve<F, Fut, B>(connect: F) -> Result<bool, Failure>
+where
+    F: FnOnce(String) -> Fut,
+    Fut: Future<Output = Result<B, BoxError>>,
+    B: Backend,
+{
+    let Some(path) = std::env::var_os(VARIABLE) else { return Ok(false) };
+    let task: Task = serde_json::from_reader(BufReader::new(File::open(path)?))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let client: Arc<dyn Backend> = Arc::new(runtime.block_on(connect(task.url))?);
+    let mut output = std::io::stdout();
+    // A line of its own, whatever a test harness has written before it.
+    write!(output, "\n{READY}\n")?;
+    output.flush()?;
+    let mut go = String::new();
+    std::io::stdin().read_line(&mut go)?;
+    if go.trim() != GO {
+        return Err(Failure::new("the suite that started this worker is gone"));
+    }
+    let calls = runtime.block_on(task.plan.run_process(task.process, client))?;
+    let mut file = BufWriter::new(File::create(task.calls)?);
+    for call in calls {
+        writeln!(file, "{}", call.to_line()?)?;
+    }
+    file.flush()?;
+    Ok(true)
+}
+
+/// Runs the plan in as many processes as it has, and collects what they saw.
+pub(crate) fn run(plan: &Plan, workers: &Workers) -> Result<Vec<Call>, Failure> {
+    let directory = tempfile::tempdir()?;
+    let mut running: Vec<Worker> = (0..PROCESSES)
+        .map(|process| Worker::start(plan, workers, process, directory.path()))
+        .collect::<Result<_, _>>()?;
+    running.iter_mut().try_for_each(Worker::ready)?;
+    running.iter_mut().try_for_each(Worker::go)?;
+    let mut calls = Vec::new();
+    for worker in &mut running {
+        calls.append(&mut worker.calls()?);
+    }
+    Ok(calls)
+}
+
+/// A running process; it is ended on drop, also after a failure.
+struct Worker {
+    child: Child,
+    lines: Receiver<String>,
+    calls: PathBuf,
+}
+
+impl Worker {
+    fn start(plan: &Plan, workers: &Workers, process: u32, directory: &Path) -> Result<Self, Failure> {
+        let calls = directory.join(format!("calls-{process}"));
+        let path = directory.join(format!("task-{process}"));
+        let task = Task { plan: plan.clone(), process, url: workers.url.clone(), calls: calls.clone() };
+        serde_json::to_writer(File::create(&path)?, &task)?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(&workers.args)
+            .env(VARIABLE, path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = child.stdout.take();
+        let (sender, lines) = channel();
+        // A thread of its own, so that a worker that says nothing can be given up; it ends with the worker's output.
+        std::thread::spawn(move || {
+            let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
+            for line in lines.map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { child, lines, calls })
+    }
+
+    fn ready(&mut self) -> Result<(), Failure> {
+        let started = Instant::now();
+        loop {
+            let left = PATIENCE.saturating_sub(started.elapsed());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line == READY => return Ok(()),
+                Ok(_) => {}
+                Err(_) => return Err(Failure::new("a worker process did not get ready")),
+            }
+        }
+    }
+
+    fn go(&mut self) -> Result<(), Failure> {
+        let input = self.child.stdin.as_mut().ok_or_else(|| Failure::new("a worker without an input"))?;
+        writeln!(input, "{GO}")?;
+        Ok(input.flush()?)
+    }
+
+    fn calls(&mut self) -> Result<Vec<Call>, Failure> {
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            if started.elapsed() > PATIENCE {
+                return Err(Failure::new("a worker process does not end"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        if !status.success() {
+            return Err(Failure::new(format!("a worker process failed: {status}")));
+        }
+        BufReader::new(File::open(&self.calls)?).lines().map(|line| Call::from_line(&line?)).collect()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Both fail if it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
