@@ -7,6 +7,7 @@ mod sync;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use foldhash::quality::RandomState;
@@ -30,6 +31,9 @@ const ENGINE: &str = "memory";
 const MAX_SHARDS: usize = 64;
 /// The fewest keys that a shard has room for, unless the whole table has fewer: with less, chance would fill one too early.
 const SHARD_KEYS: usize = 1024;
+
+/// How long a key that was written at a given instant is kept from this engine's own clock, to which it may look long gone.
+const GIVEN: Duration = Duration::from_secs(60 * 60);
 
 /// Limits kept in memory: exact over all threads of **this process only**. n processes admit n times the limit, and a restart
 /// forgets.
@@ -171,12 +175,13 @@ impl<C: Clock> Memory<C> {
             (self.shard_of(hash), hash)
         });
         let mut locked = Locked::lock(request, places, |shard| self.lock(shard));
-        let now = at.unwrap_or_else(|| self.clock.now());
-        if at.is_none() {
+        let clock = self.clock.now();
+        let Some(given) = at else {
             // Not at a given instant: that is a replay's or a test's, and may go back further than any grace.
-            locked.sweep(now);
-        }
-        locked.decide(now)
+            locked.sweep(clock);
+            return locked.decide(clock, None);
+        };
+        locked.decide(given, Some(clock.saturating_add(GIVEN)))
     }
 
     fn hash(&self, key: &Key) -> u64 {

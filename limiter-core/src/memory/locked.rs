@@ -52,16 +52,17 @@ impl<'m, 'r> Locked<'m, 'r> {
         }
     }
 
-    /// Decides the request and keeps the table's books.
-    pub(super) fn decide(mut self, now: Instant) -> Result<Record, Error> {
-        if self.request.op() == Op::Take && !self.make_room(now) {
+    /// Decides the request and keeps the table's books. At a given instant, `kept` is until when the engine's own clock is to
+    /// keep what it writes.
+    pub(super) fn decide(mut self, now: Instant, kept: Option<Instant>) -> Result<Record, Error> {
+        if self.request.op() == Op::Take && !self.make_room(now, kept.is_none()) {
             return self.without_room(now);
         }
         self.load();
         let request = self.request;
         let record = decide(request, now, &mut self);
         if record.allowed {
-            self.store();
+            self.store(kept.unwrap_or_default());
         }
         Ok(record)
     }
@@ -77,7 +78,7 @@ impl<'m, 'r> Locked<'m, 'r> {
         Ok(record)
     }
 
-    fn make_room(&mut self, now: Instant) -> bool {
+    fn make_room(&mut self, now: Instant, own_clock: bool) -> bool {
         (0..self.shards.len()).all(|position| {
             loop {
                 // Asked again after each step: a key that makes room may be one of the request's own.
@@ -86,7 +87,7 @@ impl<'m, 'r> Locked<'m, 'r> {
                 if shard.has_room(keys, log_entries) {
                     return true;
                 }
-                if !shard.collect_one(now.micros()) {
+                if !shard.collect_one(now.micros(), own_clock) {
                     return false;
                 }
             }
@@ -112,14 +113,14 @@ impl<'m, 'r> Locked<'m, 'r> {
     }
 
     /// Brings the table up to what was decided.
-    fn store(&mut self) {
+    fn store(&mut self, kept: Instant) {
         for (check, place) in self.request.checks().iter().zip(&mut self.places) {
             let Check { key, limit, .. } = check;
             let Some((_, shard)) = self.shards.get_mut(place.shard) else { continue };
             match (self.request.op(), place.fresh.take()) {
                 (Op::Reset, None) => shard.remove(place.hash, key),
-                (_, None) => shard.wrote(place.hash, key, limit),
-                (_, Some(cell)) if cell.state.is_some() => shard.insert(place.hash, key.clone(), cell, limit),
+                (_, None) => shard.wrote(place.hash, key, limit, kept),
+                (_, Some(cell)) if cell.state.is_some() => shard.insert(place.hash, key.clone(), cell, limit, kept),
                 (_, Some(_)) => {}
             }
         }

@@ -42,8 +42,10 @@ struct Slot {
     cell: Cell,
     /// When the state is as good as never used, in µs.
     expires: u64,
-    /// The one queue entry that stands for this slot. It is never later than `expires`.
+    /// The one queue entry that stands for this slot. It is never later than `expires` and `kept`.
     queued: u64,
+    /// Until when the engine's own clock keeps it all the same, in µs: it was written at a given instant.
+    kept: u64,
     /// Entries of its log; 0 for other states.
     log_entries: usize,
 }
@@ -91,16 +93,16 @@ impl Shard {
         let slot = slots.find_mut(hash, |slot| slot.key == *key)?;
         let (allowed, view) = take_one(limit, cost, now, &mut slot.cell);
         if allowed {
-            slot.note(limit, queue, log_entries);
+            slot.note(limit, Instant::EPOCH, queue, log_entries);
         }
         Some((allowed, view))
     }
 
-    /// Notes that the key's cell was written under `limit`.
-    pub(super) fn wrote(&mut self, hash: u64, key: &Key, limit: &Limit) {
+    /// Notes that the key's cell was written under `limit`, to be kept until then if at a given instant.
+    pub(super) fn wrote(&mut self, hash: u64, key: &Key, limit: &Limit, kept: Instant) {
         let Self { slots, queue, log_entries, .. } = self;
         if let Some(slot) = slots.find_mut(hash, |slot| slot.key == *key) {
-            slot.note(limit, queue, log_entries);
+            slot.note(limit, kept, queue, log_entries);
         }
     }
 
@@ -110,9 +112,9 @@ impl Shard {
     }
 
     /// Adds a key that is not here yet. That there is room was seen to before.
-    pub(super) fn insert(&mut self, hash: u64, key: Key, cell: Cell, limit: &Limit) {
-        let mut slot = Slot { hash, key, cell, expires: 0, queued: u64::MAX, log_entries: 0 };
-        slot.note(limit, &mut self.queue, &mut self.log_entries);
+    pub(super) fn insert(&mut self, hash: u64, key: Key, cell: Cell, limit: &Limit, kept: Instant) {
+        let mut slot = Slot { hash, key, cell, expires: 0, queued: u64::MAX, kept: 0, log_entries: 0 };
+        slot.note(limit, kept, &mut self.queue, &mut self.log_entries);
         self.slots.insert_unique(hash, slot, |slot| slot.hash);
         self.queue.shrink(&self.slots);
     }
@@ -120,7 +122,7 @@ impl Shard {
     /// Drops a few of the keys that have been as good as never used for a while.
     pub(super) fn sweep(&mut self, now: Instant) {
         for _ in 0..SWEEP {
-            if !self.collect_one(now.micros().saturating_sub(GRACE)) {
+            if !self.collect_one(now.micros().saturating_sub(GRACE), true) {
                 return;
             }
         }
@@ -130,8 +132,9 @@ impl Shard {
         self.remove_where(hash, |slot| slot.key == *key);
     }
 
-    /// Looks at the slot that is due first: drops it, or moves it to its present instant. False if none is due at `until`, in µs.
-    pub(super) fn collect_one(&mut self, until: u64) -> bool {
+    /// Looks at the slot that is due first: drops it, or moves it to its present instant. False if none is due at `until`,
+    /// in µs, which is of the engine's own clock or given.
+    pub(super) fn collect_one(&mut self, until: u64, own_clock: bool) -> bool {
         let Some(&Reverse((due, hash))) = self.queue.0.peek() else { return false };
         if due > until {
             return false;
@@ -139,8 +142,9 @@ impl Shard {
         self.queue.0.pop();
         // Without such a slot the entry is a leftover: its key was reset, or has a newer entry.
         let Some(slot) = self.slots.find_mut(hash, |slot| slot.hash == hash && slot.queued == due) else { return true };
-        if slot.expires > until {
-            slot.queued = slot.expires;
+        let expires = if own_clock { slot.expires.max(slot.kept) } else { slot.expires };
+        if expires > until {
+            slot.queued = expires;
             self.queue.push(slot);
         } else {
             self.remove_where(hash, |slot| slot.hash == hash && slot.queued == due);
@@ -159,9 +163,10 @@ impl Shard {
 
 impl Slot {
     #[inline]
-    fn note(&mut self, limit: &Limit, queue: &mut Queue, log_entries: &mut usize) {
+    fn note(&mut self, limit: &Limit, kept: Instant, queue: &mut Queue, log_entries: &mut usize) {
         let Some(state) = &self.cell.state else { return };
         self.expires = state.reset_at(limit).micros();
+        self.kept = kept.micros();
         if self.expires < self.queued {
             self.queued = self.expires;
             queue.push(self);
