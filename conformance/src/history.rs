@@ -100,8 +100,8 @@ impl From<&Outcome> for Answer {
     fn from(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Allowed(record) | Outcome::Denied(record) => {
-                let Record { allowed, at, layers } = record;
-                Self::Decided { allowed: *allowed, at: *at, layers: layers.to_vec() }
+                let Record { allowed, at, .. } = record;
+                Self::Decided { allowed: *allowed, at: *at, layers: record.layers().to_vec() }
             }
             Outcome::NotSent(_) => Self::NotSent,
             Outcome::Unknown(_) => Self::Unknown,

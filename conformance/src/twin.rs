@@ -68,7 +68,7 @@ impl<'t> Twin<'t> {
         at: Option<Instant>,
     ) -> Result<Decision, Failure> {
         let decisions = self.ask(Request::new(op, [Check::new(key.clone(), limit, cost)])?, at).await?;
-        decisions.layers.first().copied().ok_or_else(|| Failure::new("a decision without a layer"))
+        decisions.layers().first().copied().ok_or_else(|| Failure::new("a decision without a layer"))
     }
 
     /// Takes `cost` units of one key.
@@ -152,7 +152,7 @@ impl<'t> Twin<'t> {
 
     /// Each write raises its key's version, and nothing else changes it, as long as the store is sure to have kept the key.
     fn follow_versions(&mut self, request: &Request, record: &Record, kept: bool) -> Result<(), Failure> {
-        for (check, layer) in request.checks().iter().zip(&record.layers) {
+        for (check, layer) in request.checks().iter().zip(record.layers()) {
             let seen = self.versions.get(&check.key).copied();
             let wrote = record.allowed && request.op() == Op::Take && check.cost > 0;
             match seen {
@@ -192,7 +192,7 @@ pub(crate) fn describe(request: &Request, at: Instant) -> String {
 
 /// Decisions in a line.
 pub(crate) fn told(decisions: &Decisions) -> String {
-    let layers: Vec<String> = decisions.layers.iter().map(one_told).collect();
+    let layers: Vec<String> = decisions.layers().iter().map(one_told).collect();
     let verdict = if decisions.allowed { "allowed" } else { "denied" };
     if layers.len() == 1 { layers.concat() } else { format!("{verdict}: [{}]", layers.join(", ")) }
 }

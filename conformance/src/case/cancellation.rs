@@ -52,7 +52,7 @@ impl Layers {
             let batch = self.batch(Op::Peek, 0)?;
             let request = batch.requests.first().ok_or_else(|| Failure::new("an empty batch"))?;
             let decisions = trial.ask(client, request.clone(), Some(self.now)).await?;
-            let [log, bucket] = *decisions.layers else { return Err(Failure::new("a peek of two layers")) };
+            let [log, bucket] = *decisions.layers() else { return Err(Failure::new("a peek of two layers")) };
             let left = [log.remaining, bucket.remaining];
             same = if before == Some(left) { same + 1 } else { 0 };
             if same == 3 {

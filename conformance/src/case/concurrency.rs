@@ -93,7 +93,7 @@ async fn left(trial: &Trial, history: &History, key: usize, limit: usize, now: u
     };
     let check = limiter_core::Check::new(key.clone(), *limit, 0);
     let decisions = trial.ask(&trial.client().await?, Request::new(Op::Peek, [check])?, Some(at(now)?)).await?;
-    Ok(decisions.layers.first().map_or(0, |layer| layer.remaining))
+    Ok(decisions.layers().first().map_or(0, |layer| layer.remaining))
 }
 
 async fn one_instant(trial: &Trial) -> Result<(), Failure> {

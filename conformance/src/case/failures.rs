@@ -37,7 +37,7 @@ async fn left(trial: &Trial, client: &Arc<dyn Backend>, key: &Key, limit: Limit)
     loop {
         let outcome = submit(trial, client, batch(Op::Peek, key, limit, 0)?).await?;
         match outcome.decisions(&Request::new(Op::Peek, [Check::new(key.clone(), limit, 0)])?) {
-            Ok(decisions) => return Ok(decisions.layers.first().map_or(0, |layer| layer.remaining)),
+            Ok(decisions) => return Ok(decisions.layers().first().map_or(0, |layer| layer.remaining)),
             Err(error) => ensure!(started.elapsed() < RECOVERY, "no answer {RECOVERY:?} after the fault: {error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -65,7 +65,7 @@ async fn each_level_exhausted_in_turn(trial: &Trial) -> Result<(), Failure> {
         for _ in 0..3 {
             let decisions = twin.ask(request(Op::Take, &layers)?, Some(at(T)?)).await?;
             ensure!(!decisions.allowed, "admitted though {limit} is exhausted");
-            let refusing = decisions.layers.iter().filter(|layer| !layer.allowed).count();
+            let refusing = decisions.layers().iter().filter(|layer| !layer.allowed).count();
             ensure!(refusing == 1, "{refusing} layers refuse where one is exhausted");
         }
         untouched(&mut twin, &layers, level, at(T)?).await?;
@@ -187,7 +187,7 @@ async fn scopes_never_admit_too_much(trial: &Trial) -> Result<(), Failure> {
     for (key, limit, _) in &layers {
         let peek = request(Op::Peek, &[(key.clone(), *limit, 0)])?;
         let left = trial.ask(&client, peek, Some(at(T)?)).await?;
-        let left = left.layers.first().map_or(0, |layer| layer.remaining);
+        let left = left.layers().first().map_or(0, |layer| layer.remaining);
         ensure!(left == limit.capacity() - 2, "{left} left of {limit} after 2 of 6 were admitted");
     }
     Ok(())

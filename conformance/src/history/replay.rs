@@ -299,7 +299,7 @@ impl<'h> OneKey<'h> {
     }
 
     fn compare(&self, replay: &mut Replay, event: &Event<'_>, limit: &Limit, record: &Record) {
-        let Some(core) = record.layers.first() else { return };
+        let Some(core) = record.layers().first() else { return };
         if event.writes() && !record.allowed {
             replay.differs(|| format!("{}: admitted by {}, refused by the core", name(event.call), self.key));
             return;
