@@ -28,7 +28,7 @@
 use limiter_core::{Instant, Key, Layer, Limit, Op, Outcome, Record};
 
 mod life;
-mod line;
+pub(crate) mod line;
 mod replay;
 mod window;
 

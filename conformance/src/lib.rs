@@ -7,11 +7,11 @@ mod figures;
 pub mod harness;
 pub mod history;
 mod monotonic;
-#[cfg(any())]
+#[cfg(feature = "mutants")]
 pub mod mutant;
 mod random;
 mod report;
-#[cfg(any())]
+#[cfg(feature = "mutants")]
 pub mod stand_in;
 mod subject;
 mod suite;

@@ -191,9 +191,12 @@ async fn nothing_without_a_charge(trial: &Trial) -> Result<(), Failure> {
         let _ = twin.take(&key, limit, 0, None).await?;
         let now = twin.one(Op::Peek, &key, limit, 3, None).await?.at;
         let _ = twin.one(Op::Refund { taken: now }, &key, limit, 2, None).await?;
+        let asked = stored(trial).await?.len();
+        ensure!(asked == 0, "{limit}: {asked} keys are stored, and nothing was charged");
+        let _ = twin.take(&key, limit, 1, None).await?;
         let _ = twin.one(Op::Reset, &key, limit, 0, None).await?;
+        let reset = stored(trial).await?.len();
+        ensure!(reset == 0, "{limit}: {reset} keys are stored after a reset");
     }
-    let stored = stored(trial).await?;
-    ensure!(stored.is_empty(), "{} keys are stored, and nothing was charged", stored.len());
     Ok(())
 }
