@@ -14,7 +14,7 @@ use limiter_core::{Backend, Memory};
 use crate::case::{Case, Failure, cases};
 use crate::report::{CaseReport, Report, Verdict};
 use crate::subject::{BoxError, Subject};
-use crate::suite::{Options, run_with};
+use crate::suite::{Options, applicable, run_with};
 use crate::worker;
 
 /// Proves a store exact: runs the conformance suite on it, under keys of its own, and leaves nothing behind.
@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Prints the report as JSON
     #[arg(long)]
     pub json: bool,
-    /// Writes the report as JUnit XML too
+    /// Writes the report to a file too, as XML in the manner of `JUnit`
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
     /// Lists the cases, and runs none
@@ -50,7 +50,7 @@ pub struct Arguments {
 /// Runs the command: progress on the standard error output, the report on the standard output. `connect` makes a client of
 /// the store at a URL.
 ///
-/// If this process was started as a worker, it does that instead; so a program calls this before anything else.
+/// The program has to ask [`is_worker`] before anything else, so that it can be started again as a further client.
 ///
 /// The status is 0 if the store passed, 1 if it did not, and 2 if the suite could not be run.
 ///
@@ -131,6 +131,8 @@ where
     let scheme = arguments.store.split_once(':').map_or("store", |(scheme, _)| scheme).to_owned();
     let url = arguments.store.clone();
     let subject = Subject::new(scheme, move || connect(url.clone())).with_processes(arguments.store.clone());
+    // A store that is not there is not one that failed the suite.
+    applicable(&subject).map_err(|failure| Failure::new(format!("no client of the store: {failure}")))?;
     let report = run_with(&subject, &options, progress);
     print(arguments, &report)?;
     Ok(report.passed())

@@ -75,6 +75,7 @@ macro_rules! __conformance_cases {
     (@list $what:ident) => {
         $crate::__conformance_cases! { @$what
             vectors [fixed_window sliding_log sliding_counter token_bucket leaky_bucket layers]
+            timelines []
             layers [
                 refused_charges_none each_level_exhausted_in_turn tenant_does_not_eat_the_users_budget
                 all_algorithms_together many_layers own_clock scopes_in_one_step scopes_never_admit_too_much
@@ -101,7 +102,8 @@ macro_rules! __conformance_cases {
             concurrency [
                 one_instant one_instant_mixed_costs last_unit cold_start window_edge layers_in_opposite_orders
                 history_fixed_window history_sliding_log history_sliding_counter history_token_bucket
-                history_leaky_bucket history_layers history_refunds history_batches several_processes steady_demand
+                history_leaky_bucket history_layers history_refunds history_batches several_processes steady_demand_at_given_instants
+                steady_demand
             ]
         }
     };

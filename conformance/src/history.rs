@@ -3,7 +3,8 @@
 //! A history is what every client saw of every call: when it began and ended on the machine's clock, what was asked, and the
 //! engine's record with the store's instant and each key's version. [`replay`](History::replay) puts the calls of each key in
 //! the order of their versions and lets the core decide them again: every verdict, remaining and wait has to be the same.
-//! [`windows`](History::windows) trusts no version: it counts what passed in real time.
+//! [`windows`](History::windows) trusts no version: it counts what passed in real time. [`ledger`](History::ledger) holds what
+//! was admitted against what the store says was consumed.
 //!
 //! ```
 //! use limiter_conformance::history::{Answer, Asked, Call, History};
@@ -27,11 +28,13 @@
 
 use limiter_core::{Instant, Key, Layer, Limit, Op, Outcome, Record};
 
+mod ledger;
 mod life;
 pub(crate) mod line;
 mod replay;
 mod window;
 
+pub use ledger::Ledger;
 pub use replay::{Lost, Replay};
 pub use window::Window;
 

@@ -92,7 +92,10 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All faults, each with the case that has to catch it; those of `FAULTS` first.
+    /// How many of [`ALL`](Self::ALL), the first ones, have been in print: what other people's limiters did.
+    pub const REPORTED: usize = 14;
+
+    /// All faults, each with the case that has to catch it.
     pub const ALL: [(Self, &'static str); 34] = [
         (Self::CheckThenAct, "concurrency::one_instant"),
         (Self::ExpiryApart, "lifetimes::cancelled_calls_leave_one"),

@@ -19,7 +19,6 @@ impl Random {
     }
 
     /// 64 random bits.
-    #[expect(clippy::should_implement_trait, reason = "it never ends, so it is no iterator that anyone would collect")]
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut bits = self.0;

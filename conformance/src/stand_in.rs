@@ -29,8 +29,11 @@ const SCHEME: &str = "stand-in://";
 #[derive(Serialize, Deserialize)]
 struct Asked {
     at: Option<u64>,
-    requests: Vec<(OpLine, Vec<(String, String, u64)>)>,
+    requests: Vec<(OpLine, Vec<CheckLine>)>,
 }
+
+/// A key, a limit and a cost.
+type CheckLine = (String, String, u64);
 
 /// A running store. It ends when it is dropped.
 pub struct Server {

@@ -12,7 +12,7 @@ use crate::subject::{Ability, Subject};
 use crate::trial::Trial;
 
 /// A case that takes longer has failed.
-const TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A number that no other run has, so that two runs on one store never share a key.
 static RUN: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));

@@ -127,7 +127,9 @@ impl Plan {
     /// Runs the plan with all its clients: processes where the store is shared by them, else threads.
     pub(crate) async fn run(&self, trial: &Trial) -> Result<History, Failure> {
         let mut history = History::new(self.keys(), self.limits()?);
-        history.keys.iter().for_each(|key| drop(trial.keep(key.clone())));
+        for key in &history.keys {
+            trial.keep(key.clone());
+        }
         let shared = trial.capabilities().await?.scope == Scope::Cluster;
         history.calls = match trial.subject().workers() {
             Some(workers) if shared => worker::run(self, workers)?,

@@ -1,5 +1,7 @@
 //! The tester, tested: the suite passes the simple engine, and catches each planted fault by the case that is meant for it.
 
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::Mutex;
 
 use limiter_conformance::mutant::{Fault, subject};
@@ -56,11 +58,14 @@ fn every_planted_fault_is_caught() {
             Ok(why) => ("caught", why),
             Err(why) => ("MISSED", why),
         };
-        table.push_str(&format!("{sign}  {:<20} {case:<42} {why}\n", fault.to_string()));
+        writeln!(table, "{sign}  {:<20} {case:<42} {why}", fault.to_string()).unwrap();
     }
     let all = Fault::ALL.len();
     let sum = caught.iter().filter(|(_, _, verdict)| verdict.is_ok()).count();
-    println!("{table}{sum}/{all} mutants caught");
+    let reported = caught.iter().take(Fault::REPORTED).filter(|(_, _, verdict)| verdict.is_ok()).count();
+    // Past the harness's capture: the figure is a part of what the suite is worth.
+    let figure = format!("{reported}/{} of the reported faults caught, {sum}/{all} in all", Fault::REPORTED);
+    std::io::stderr().write_all(format!("{table}{figure}\n").as_bytes()).unwrap();
     assert_eq!(sum, all, "\n{table}");
 }
 

@@ -39,7 +39,7 @@ async fn equal_ones(trial: &Trial) -> Result<(), Failure> {
             let key = trial.key("equal", [text, &size.to_string()]);
             let mut twin = trial.twin().await?;
             let mut admitted = 0;
-            for _ in 0..20 / size + 1 {
+            for _ in 0..=20 / size {
                 let requests = (0..size).map(|_| single(Op::Take, &key, limit, 1)).collect::<Result<_, _>>()?;
                 let decisions = twin.batch(requests, Some(at(T)?)).await?;
                 admitted += decisions.iter().filter(|decision| decision.allowed).count();

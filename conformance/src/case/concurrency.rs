@@ -23,6 +23,7 @@ case_list! { Concurrency:
     history_refunds "takes of which some are given back",
     history_batches "the same in batches",
     several_processes [Processes] "the clients are processes of their own",
+    steady_demand_at_given_instants "a steady demand of twice the limit, at given instants, gets all of it",
     steady_demand "under steady demand the limit is reached, not only respected",
 }
 
@@ -77,15 +78,6 @@ fn subjects() -> [&'static str; 5] {
     ]
 }
 
-/// Units of one key that were admitted.
-fn admitted(history: &History, key: usize) -> u64 {
-    let allowed = history
-        .calls
-        .iter()
-        .filter(|call| call.op == Op::Take && matches!(call.answer, Answer::Decided { allowed: true, .. }));
-    allowed.flat_map(|call| &call.checks).filter(|asked| asked.key == key).map(|asked| asked.cost).sum()
-}
-
 /// What a key has left at the instant of the case.
 async fn left(trial: &Trial, history: &History, key: usize, limit: usize, now: u64) -> Result<u64, Failure> {
     let (Some(key), Some(limit)) = (history.keys.get(key), history.limits.get(limit)) else {
@@ -105,7 +97,7 @@ async fn one_instant(trial: &Trial) -> Result<(), Failure> {
     let history = plan.run(trial).await?;
     check_history(trial, &history).await?;
     for (key, text) in subjects().into_iter().enumerate() {
-        let admitted = admitted(&history, key);
+        let admitted = history.ledger(key).admitted;
         trial.counters.reached(admitted, 100);
         ensure!(admitted == 100, "{text}: {admitted} admitted at one instant");
     }
@@ -122,9 +114,9 @@ async fn one_instant_mixed_costs(trial: &Trial) -> Result<(), Failure> {
     let history = plan.run(trial).await?;
     check_history(trial, &history).await?;
     for (key, text) in subjects().into_iter().enumerate() {
-        let admitted = admitted(&history, key);
+        let ledger = history.ledger(key);
         let consumed = 100 - left(trial, &history, key, key, T).await?;
-        ensure!(admitted == consumed, "{text}: {admitted} units admitted, and {consumed} consumed");
+        ensure!(ledger.explains(consumed, 1), "{text}: {consumed} units consumed, of {ledger:?}");
     }
     Ok(())
 }
@@ -139,7 +131,7 @@ async fn last_unit(trial: &Trial) -> Result<(), Failure> {
         let first = trial.ask(&trial.client().await?, Request::take(hot, text.parse()?, 99)?, Some(at(T)?)).await?;
         ensure!(first.allowed, "{text}: 99 of a fresh 100 were not allowed");
         let mut history = plan.run(trial).await?;
-        let admitted = admitted(&history, key);
+        let admitted = history.ledger(key).admitted;
         trial.counters.reached(admitted, 1);
         ensure!(admitted == 1, "{text}: {admitted} clients got the last unit");
         history.calls.clear();
@@ -159,7 +151,7 @@ async fn cold_start(trial: &Trial) -> Result<(), Failure> {
     for key in 0..100 {
         let asked = history.calls.iter().filter(|call| call.checks.iter().any(|asked| asked.key == key)).count();
         let due = u64::try_from(asked)?.min(2);
-        let admitted = admitted(&history, key);
+        let admitted = history.ledger(key).admitted;
         trial.counters.reached(admitted, due);
         ensure!(admitted == due, "{admitted} of {asked} calls of a new key admitted, and not {due}");
     }
@@ -189,7 +181,7 @@ async fn layers_in_opposite_orders(trial: &Trial) -> Result<(), Failure> {
     }
     let history = plan.run(trial).await?;
     check_history(trial, &history).await?;
-    let inner: u64 = inner.iter().map(|(key, _, _)| admitted(&history, *key)).sum();
+    let inner: u64 = inner.iter().map(|(key, _, _)| history.ledger(*key).admitted).sum();
     trial.counters.reached(inner, 120);
     ensure!(inner == 120, "{inner} units admitted by three inner limits of 40");
     let charged = 300 - left(trial, &history, outer.0, outer.1, T).await?;
@@ -308,16 +300,17 @@ async fn several_processes(trial: &Trial) -> Result<(), Failure> {
         let calls = history.calls.iter().filter(|call| call.process == process).count();
         ensure!(u32::try_from(calls)? == 20 * TASKS, "process {process} made {calls} calls");
     }
-    let admitted = admitted(&history, check.0);
+    let admitted = history.ledger(check.0).admitted;
     trial.counters.reached(admitted, 100);
     ensure!(admitted == 100, "{admitted} of 100 admitted to {PROCESSES} processes together");
     Ok(())
 }
 
+/// Of a bucket that refuses at an instant, every unit that it has gained until then is spent. So what is due is known exactly.
 async fn steady_demand(trial: &Trial) -> Result<(), Failure> {
     let mut plan = Plan::new(trial).calls_per_task(u32::MAX).stop_after(900);
     // Each holds what it gains in a second, so that no demand is too late, however slow the machine.
-    let texts = ["300/1s token-bucket burst=300", "300/1s leaky-bucket queue=300"];
+    let texts = ["100/1s token-bucket", "100/1s leaky-bucket"];
     for text in texts {
         let check = (plan.key("steady", text), plan.limit(text), 1);
         plan.item(Item::take(1, [check]));
@@ -325,19 +318,52 @@ async fn steady_demand(trial: &Trial) -> Result<(), Failure> {
     let history = check_real_time(trial, &plan).await?;
     for (key, text) in texts.into_iter().enumerate() {
         let limit: Limit = text.parse()?;
-        let instants = history.calls.iter().filter(|call| call.checks.iter().any(|asked| asked.key == key));
-        let instants: Vec<u64> = instants
-            .filter_map(|call| if let Answer::Decided { at, .. } = call.answer { Some(at.micros()) } else { None })
+        let decided: Vec<(bool, u64)> = history
+            .calls
+            .iter()
+            .filter(|call| call.checks.iter().any(|asked| asked.key == key))
+            .filter_map(|call| match call.answer {
+                Answer::Decided { allowed, at, .. } => Some((allowed, at.micros())),
+                _ => None,
+            })
             .collect();
-        let (Some(first), Some(last)) = (instants.iter().min(), instants.iter().max()) else { continue };
-        let due = limit.capacity() + (last - first) * limit.amount() / 1_000_000;
-        let admitted = admitted(&history, key);
+        let first = decided.iter().filter(|(allowed, _)| *allowed).map(|(_, at)| *at).min();
+        let refused = decided.iter().filter(|(allowed, _)| !*allowed).map(|(_, at)| *at).max();
+        let (Some(first), Some(refused)) = (first, refused) else {
+            return Err(Failure::new(format!("{text}: {} calls did not exhaust it", decided.len())));
+        };
+        let due = limit.capacity() + refused.saturating_sub(first) * limit.amount() / 1_000_000;
+        let admitted = decided.iter().filter(|(allowed, at)| *allowed && *at <= refused).count();
+        let admitted = u64::try_from(admitted)?;
         trial.counters.reached(admitted, due);
         ensure!(
             admitted <= due && admitted * 100 >= due * 99,
-            "{text}: {admitted} of {} calls admitted, where the limit is {due}",
-            instants.len()
+            "{text}: {admitted} of {} calls admitted, where {due} were due",
+            decided.len()
         );
+    }
+    Ok(())
+}
+
+/// 100 calls a second for 10 s, under 50 a second.
+async fn steady_demand_at_given_instants(trial: &Trial) -> Result<(), Failure> {
+    const START: u64 = 1_764_559_423_000_000;
+    for (algorithm, due) in [
+        (Algorithm::FixedWindow, 500),
+        (Algorithm::SlidingLog, 500),
+        (Algorithm::SlidingCounter, 500),
+        (Algorithm::TokenBucket, 549),
+        (Algorithm::LeakyBucket, 549),
+    ] {
+        let limit: Limit = format!("50/1s {algorithm}").parse()?;
+        let key = trial.key("given", [algorithm.name()]);
+        let mut twin = trial.twin().await?;
+        let mut admitted = 0;
+        for call in 0..1_000 {
+            admitted += u64::from(twin.take(&key, limit, 1, Some(at(START + call * 10_000)?)).await?.allowed);
+        }
+        trial.counters.reached(admitted, due);
+        ensure!(admitted == due, "{limit}: {admitted} of 1000 calls admitted, where {due} were due");
     }
     Ok(())
 }

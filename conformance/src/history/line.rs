@@ -94,7 +94,9 @@ impl From<ViewLine> for View {
     fn from(line: ViewLine) -> Self {
         match line {
             ViewLine::FixedWindow(start, count) => Self::FixedWindow(FixedWindow { start, count }),
-            ViewLine::SlidingLog(live, newest, opens_at) => Self::SlidingLog(LogView { live, newest, opens_at }),
+            ViewLine::SlidingLog(units, newest, opens_at) => {
+                Self::SlidingLog(LogView { live: units, newest, opens_at })
+            }
             ViewLine::SlidingCounter(start, current, previous) => {
                 Self::SlidingCounter(SlidingCounter { start, current, previous })
             }

@@ -174,11 +174,15 @@ fn check_key(
             before.retain(|event| event.layer.version <= floor);
             let mut again = OneKey::new(limits, key, start.clone(), numbering, unknown);
             let mut quiet = Replay::default();
-            before.iter().for_each(|event| again.decide(&mut quiet, event));
+            for event in &before {
+                again.decide(&mut quiet, event);
+            }
             start = again.cell;
         }
         let mut one = OneKey::new(limits, key, start.clone(), numbering, unknown);
-        life.events.iter().for_each(|event| one.decide(replay, event));
+        for event in &life.events {
+            one.decide(replay, event);
+        }
         before = life.events;
     }
 }

@@ -114,7 +114,9 @@ impl Engine {
         if request.op() == Op::Reset && self.has(Fault::ResetByPrefix) {
             let prefixed = |name: &String| loaded.names.iter().any(|prefix| name.starts_with(prefix.as_str()));
             let names: Vec<String> = table.slots.keys().filter(|name| prefixed(name)).cloned().collect();
-            names.iter().for_each(|name| table.remove(name));
+            for name in &names {
+                table.remove(name);
+            }
         }
         for ((check, name), cell) in request.checks().iter().zip(&loaded.names).zip(&loaded.cells) {
             let expires = self.expires(check, cell, record.at, at);
@@ -123,11 +125,10 @@ impl Engine {
                 None if self.has(Fault::AskingStores) => {
                     table.slots.insert(name.clone(), Slot { cell: cell.clone(), expires });
                 }
-                None => {}
                 Some(_) if self.writes(request, record, table.slots.get(name), cell) => {
                     table.slots.insert(name.clone(), Slot { cell: cell.clone(), expires });
                 }
-                Some(_) => {}
+                _ => {}
             }
         }
     }

@@ -143,7 +143,9 @@ pub(super) fn batch(
         return requests.chunk_by(|a, b| a == b).flat_map(|equal| sum(equal, &mut decide)).collect();
     }
     let stale: Vec<Record> = requests.iter().map(|request| decide(request, false)).collect();
-    requests.iter().for_each(|request| drop(decide(request, true)));
+    for request in requests {
+        drop(decide(request, true));
+    }
     stale.into_iter().map(Outcome::decided).collect()
 }
 

@@ -117,7 +117,9 @@ impl Store {
     pub(super) fn forget_if_full(&self, table: &mut Table) {
         if self.has(Fault::ForgetsWhenFull) && table.slots.len() > FULL {
             let names: Vec<String> = table.slots.keys().cloned().collect();
-            names.iter().for_each(|name| table.remove(name));
+            for name in &names {
+                table.remove(name);
+            }
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The report as JUnit XML, which every CI system reads.
+//! The report as `JUnit` XML, which every CI system reads.
 
 use quick_junit::{NonSuccessKind, SerializeError, TestCase, TestCaseStatus, TestSuite};
 
 use super::{CaseReport, Report, Verdict};
 
 impl Report {
-    /// The report as JUnit XML: a test suite for each group.
+    /// The report as `JUnit` XML: a test suite for each group.
     ///
     /// # Errors
     /// If the XML can't be written, which is a fault of the writer.

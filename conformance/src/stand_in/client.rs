@@ -29,7 +29,6 @@ pub struct Client {
 ///
 /// # Errors
 /// If the URL is not that of a stand-in. Whether the store is there shows at the first call.
-#[expect(clippy::unused_async, reason = "it stands where a connection is made")]
 pub async fn connect(url: String) -> Result<Client, BoxError> {
     let address = url.strip_prefix(SCHEME).ok_or("not the URL of a stand-in")?;
     Ok(Client { address: address.into(), connection: Arc::default() })
