@@ -75,7 +75,7 @@ macro_rules! __conformance_cases {
     (@list $what:ident) => {
         $crate::__conformance_cases! { @$what
             vectors [fixed_window sliding_log sliding_counter token_bucket leaky_bucket layers]
-            timelines []
+            timelines [algorithm atomicity clock told at_once]
             layers [
                 refused_charges_none each_level_exhausted_in_turn tenant_does_not_eat_the_users_budget
                 all_algorithms_together many_layers own_clock scopes_in_one_step scopes_never_admit_too_much

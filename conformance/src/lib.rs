@@ -9,17 +9,17 @@ pub mod history;
 mod monotonic;
 #[cfg(feature = "mutants")]
 pub mod mutant;
+pub mod proxy;
 mod random;
 mod report;
 #[cfg(feature = "mutants")]
 pub mod stand_in;
+pub mod store;
 mod subject;
 mod suite;
+pub mod timelines;
 mod trial;
 mod twin;
-pub mod proxy;
-pub mod store;
-pub mod timelines;
 pub mod vectors;
 pub mod worker;
 mod workload;
