@@ -39,8 +39,7 @@ pub struct Arguments {
     /// Prints the report as JSON
     #[arg(long)]
     pub json: bool,
-    /// Writes the report to a file too, as XML in the manner of `JUnit`
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help = "Writes the report to a file too, as JUnit XML")]
     pub junit: Option<PathBuf>,
     /// Lists the cases, and runs none
     #[arg(long)]

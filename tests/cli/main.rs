@@ -9,6 +9,7 @@
 
 mod access_log;
 mod bad_input;
+mod conformance;
 mod demo;
 mod help;
 mod streams;

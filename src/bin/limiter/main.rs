@@ -7,8 +7,11 @@ mod store;
 mod terminal;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
+use limiter::Backend;
+use limiter_conformance::{BoxError, command};
 
 use crate::exit::{Exit, Failure};
 
@@ -24,20 +27,29 @@ struct Cli {
 enum Command {
     Replay(replay::Args),
     Demo(demo::Args),
+    Conformance(command::Arguments),
 }
 
 fn main() -> ExitCode {
+    // The conformance suite starts this program again, for further clients of one store.
+    match command::is_worker(connect) {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::SUCCESS,
+        Err(_) => return ExitCode::FAILURE,
+    }
     // A flag that can't be read, `--help` and `--version` end in here, with status 2, 0 and 0.
     let cli = Cli::parse();
-    let ended = runtime().and_then(|runtime| {
-        runtime.block_on(async {
-            match cli.command {
-                Command::Replay(args) => replay::run(args).await,
-                Command::Demo(args) => demo::run(args).await,
-            }
-        })
-    });
+    let ended = match cli.command {
+        Command::Conformance(arguments) => return command::run(&arguments, connect),
+        Command::Replay(args) => runtime().and_then(|runtime| runtime.block_on(replay::run(args))),
+        Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
+    };
     ended.unwrap_or_else(Failure::report).into()
+}
+
+/// A client for the conformance suite, which tests the engines as they are by default.
+async fn connect(url: String) -> Result<Arc<dyn Backend>, BoxError> {
+    Ok(limiter::connect(&url).await?)
 }
 
 /// A command reads its input on the main thread, where it may block; what a store's driver has to do meanwhile runs on the
