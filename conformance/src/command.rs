@@ -39,6 +39,7 @@ pub struct Arguments {
     /// Prints the report as JSON
     #[arg(long)]
     pub json: bool,
+    /// Where the report is written too, as `JUnit` XML.
     #[arg(long, value_name = "FILE", help = "Writes the report to a file too, as JUnit XML")]
     pub junit: Option<PathBuf>,
     /// Lists the cases, and runs none
