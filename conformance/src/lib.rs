@@ -30,3 +30,8 @@ pub use random::Random;
 pub use report::{CaseReport, Report, Verdict};
 pub use subject::{Ability, BoxError, BoxFuture, Connected, Numbering, Stored, Subject};
 pub use suite::{Options, run, run_case, run_with};
+
+/// The snippet that strangers are shown is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../CONTRIBUTING.md")]
+struct Contributing;
