@@ -138,6 +138,9 @@ fn long_parts_and_long_lists_are_told_apart_too() {
         for moved in [0, 1, count - 1] {
             let mut list = vec![b"x".to_vec(); count];
             list.iter_mut().skip(moved).take(1).for_each(|part| part.push(b'y'));
+            // And the list as it is spelt, as a part of its own: its digest would be the list's.
+            let spelt = [b":".as_slice(), &list.join(&b':')].concat();
+            add((b"list".to_vec(), b"rule".to_vec(), vec![spelt]));
             add((b"list".to_vec(), b"rule".to_vec(), list));
         }
     }

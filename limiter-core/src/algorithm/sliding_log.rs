@@ -136,16 +136,15 @@ impl SlidingLog {
     /// instant; then the oldest that are not before `taken` give, since what stays then counts at least as
     /// long as it should, and a refund never lets a window hold more than its limit.
     pub(crate) fn refund(&mut self, limit: &Limit, now: Instant, cost: u64, taken: Instant) {
-        let (expired, _) = self.expired(limit, now);
         if taken.micros() + limit.period_micros() <= now.micros() {
             return;
         }
         let mut owed = cost;
         let kept: Vec<(u64, u64)> = self
             .entries()
-            .enumerate()
-            .map(|(index, (at, units))| {
-                let given = if index >= expired && at >= taken.micros() { units.min(owed) } else { 0 };
+            .map(|(at, units)| {
+                // What is not before `taken` has not expired either.
+                let given = if at >= taken.micros() { units.min(owed) } else { 0 };
                 owed -= given;
                 (at, units - given)
             })

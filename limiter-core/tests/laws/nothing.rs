@@ -3,7 +3,7 @@
 use limiter_core::{Cell, Op};
 use proptest::prelude::*;
 
-use crate::trace::{cases, costs, operations, takes};
+use crate::trace::{Ask, cases, costs, operations, takes};
 
 proptest! {
     #![proptest_config(cases(200))]
@@ -54,5 +54,30 @@ proptest! {
         let told = key.ask(Op::Reset, 0).unwrap();
         prop_assert_eq!((told.remaining, told.reset_after.is_zero()), (trace.limit.capacity(), true));
         prop_assert_eq!(&key.cell.state, &Cell::default().state);
+    }
+
+    /// So that a history can be put in order and its gaps be seen: also over a reset, and on a clock that goes back.
+    #[test]
+    fn a_version_grows_with_each_write_and_only_then(trace in operations(true)) {
+        let mut key = trace.walk();
+        for &step in &trace.steps {
+            let before = key.cell.clone();
+            let cost = key.go(step);
+            let written = match step.op {
+                Ask::Take => key.take(cost).is_some_and(|decision| decision.allowed && cost > 0),
+                Ask::Peek => key.ask(Op::Peek, cost).is_some_and(|_| false),
+                Ask::Reset => key.ask(Op::Reset, 0).is_some_and(|_| false),
+                Ask::Refund => {
+                    let _ = key.refund(1, key.at());
+                    before.state.is_some()
+                }
+            };
+            let expected = match (written, &before.state) {
+                (true, Some(_)) => before.version + 1,
+                (true, None) => key.now.max(before.version + 1),
+                (false, _) => before.version,
+            };
+            prop_assert_eq!(key.cell.version, expected, "{:?} of {}", step.op, cost);
+        }
     }
 }
