@@ -81,7 +81,7 @@ fn admitted(c: &mut Criterion) {
 
 fn denied(c: &mut Criterion) {
     let mut group = c.benchmark_group("hot key, denied");
-    let day = Duration::from_secs(24 * 60 * 60);
+    let day = Duration::from_hours(24);
     let quota = Quota::with_period(day).expect("a period over 0");
     one_key(&mut group, quota, |algorithm| limit(&format!("1/1d {algorithm}")));
     group.finish();
