@@ -41,6 +41,7 @@ async fn a_caller_that_goes_frees_its_place() {
     for _ in 0..10 {
         let (one, other) = (ask(&layer, take("a", 1)).await, ask(&layer, take("b", 1)).await);
         assert_eq!(kind(&ask(&layer, take("c", 1)).await.await.unwrap()), ErrorKind::Overloaded);
+        assert!(!one.is_finished() && !other.is_finished(), "both found a place");
         one.abort();
         other.abort();
         settle().await;

@@ -100,6 +100,21 @@ async fn nobody_waits_past_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_still_waits_is_told_in_time_while_a_call_goes_on() {
+    let engine = Recorder::gated(0);
+    let layer =
+        Arc::new(GroupCommit::builder().lanes(1).max_batch(1).deadline(Duration::from_secs(10)).wrap(engine.clone()));
+    let first = ask(&layer, take("a", 1)).await;
+    let tasks = vec![ask(&layer, take("b", 1)).await, ask(&layer, take("c", 1)).await];
+    time::sleep(Duration::from_secs(3)).await;
+    engine.let_in(1);
+    assert!(first.await.unwrap().record().is_ok());
+    settle().await;
+    assert_eq!(engine.begun(), [1, 1], "the call of `b` may go on until 13");
+    assert_eq!(told(tasks).await, [(7, IN_FLIGHT), (7, ErrorKind::NotSent)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_deadline_a_caller_waits_as_long_as_the_engine() {
     let engine = Recorder::gated(0);
     let layer = Arc::new(GroupCommit::builder().deadline(None).wrap(engine.clone()));

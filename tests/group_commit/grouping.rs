@@ -199,3 +199,23 @@ async fn a_hundred_thousand_checks_of_a_hot_key_admit_exactly_the_limit() {
     }
     assert_eq!(admitted, 7_777);
 }
+
+/// A lane that falls idle just as somebody arrives: the arrival has to be taken by the task that ends, or start its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lane_that_falls_idle_strands_nobody() {
+    let layer = GroupCommit::builder().lanes(1).wrap(Arc::new(Memory::new()));
+    let limiter = RateLimiter::new(Arc::new(layer), "idle", hourly(50_000));
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move {
+                for _ in 0..10_000 {
+                    assert!(limiter.check("a").await.unwrap().allowed);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
