@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod acquire;
+pub mod layer;
 mod limiter;
 mod store;
 

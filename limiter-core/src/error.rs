@@ -19,6 +19,9 @@ pub enum ErrorKind {
     Full,
     /// Too many others were at the key at once, and the bounded attempts ran out. Nothing was applied.
     Contended,
+    /// Too many requests wait for the store already, in this process, so it was not asked. Nothing was applied. It says
+    /// that the store is slower than what is asked of it, not that it fails.
+    Overloaded,
     /// Sent, and no answer came. It may have been applied.
     Unknown {
         /// Whether it may still be applied after this error, as after a timeout; false if that is settled either way.
@@ -37,6 +40,7 @@ impl ErrorKind {
             Self::Refused => "refused",
             Self::Full => "full",
             Self::Contended => "contended",
+            Self::Overloaded => "overloaded",
             Self::Unknown { in_flight: true } => "unknown-in-flight",
             Self::Unknown { in_flight: false } => "unknown",
             Self::Divergence => "divergence",
@@ -46,7 +50,7 @@ impl ErrorKind {
     /// Whether it is certain that nothing was applied, so that a repeat is safe.
     #[must_use]
     pub const fn is_certain(self) -> bool {
-        matches!(self, Self::NotSent | Self::Refused | Self::Full | Self::Contended)
+        matches!(self, Self::NotSent | Self::Refused | Self::Full | Self::Contended | Self::Overloaded)
     }
 }
 

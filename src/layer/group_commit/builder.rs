@@ -1,0 +1,88 @@
+//! How a group commit is set up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use limiter_core::Backend;
+
+use super::GroupCommit;
+
+/// What a lane keeps to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) max_batch: usize,
+    pub(super) max_queue: usize,
+    pub(super) deadline: Option<Duration>,
+}
+
+/// A [`GroupCommit`] that is still being set up.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a builder does nothing until `wrap` is called"]
+pub struct GroupCommitBuilder {
+    lanes: usize,
+    bounds: Bounds,
+    enabled: bool,
+}
+
+impl GroupCommitBuilder {
+    /// The most lanes.
+    pub const MAX_LANES: usize = 256;
+
+    pub(super) const fn new() -> Self {
+        let bounds = Bounds { max_batch: 128, max_queue: 16_384, deadline: Some(Duration::from_secs(10)) };
+        Self { lanes: 4, bounds, enabled: true }
+    }
+
+    /// How many lanes there are, 1 to [`MAX_LANES`](Self::MAX_LANES), and so how many calls may be in flight; by default 4. What is
+    /// outside counts as the nearest.
+    ///
+    /// One lane makes the fullest batches. More pay where a call takes long and keys are many: from about 1000 checks at a time
+    /// on Redis, from about 100 on Postgres, which locks rows and so gains nothing on few keys.
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes.clamp(1, Self::MAX_LANES);
+        self
+    }
+
+    /// The most requests in one call, by default 128. 0 counts as 1.
+    ///
+    /// A store is held up for as long as a call takes, and everybody in it is answered when it ends.
+    pub fn max_batch(mut self, requests: usize) -> Self {
+        self.bounds.max_batch = requests.max(1);
+        self
+    }
+
+    /// The most requests that wait in each lane, by default 16 384, at some 500 bytes each. One always may, so 0 counts as 1.
+    ///
+    /// A request that finds no room is not sent, and fails at once with
+    /// [`ErrorKind::Overloaded`](limiter_core::ErrorKind::Overloaded). Of the places of callers that are gone, up to a sixteenth
+    /// may count as taken.
+    pub fn max_queue(mut self, requests: usize) -> Self {
+        self.bounds.max_queue = requests.max(1);
+        self
+    }
+
+    /// The longest that a caller waits for its answer, by default 10 s; None for no bound.
+    ///
+    /// It is there for an engine that breaks its promise to end its calls. It should be more than twice the engine's own
+    /// timeout, since a request may wait for one call and be in the next, and the engine's word is the more exact. Once it is over, a request
+    /// that still waits is not sent ([`ErrorKind::NotSent`](limiter_core::ErrorKind::NotSent)), and what became of one that was sent is unknown
+    /// ([`ErrorKind::Unknown`](limiter_core::ErrorKind::Unknown), in flight). A call that takes that long is dropped, and its lane
+    /// goes on.
+    pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Self {
+        self.bounds.deadline = deadline.into();
+        self
+    }
+
+    /// Whether it does anything. False, for a comparison: each request is a call of its own, in its caller's task.
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = enabled;
+        self
+    }
+
+    /// Wraps `backend`.
+    #[must_use]
+    pub fn wrap(self, backend: Arc<dyn Backend>) -> GroupCommit {
+        let Self { lanes, bounds, enabled } = self;
+        GroupCommit::of(backend, if enabled { lanes } else { 0 }, bounds)
+    }
+}

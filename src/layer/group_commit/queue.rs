@@ -1,0 +1,159 @@
+//! Who waits for a lane's next call. No I/O, no clock: the instant is given.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use limiter_core::{Batch, Outcome};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// Requests that were submitted together and go together, and the caller who waits for them.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) batch: Arc<Batch>,
+    /// Closed once the caller is gone.
+    pub(super) answer: oneshot::Sender<Vec<Outcome>>,
+    /// When the caller has waited long enough. None: never.
+    pub(super) until: Option<Instant>,
+}
+
+impl Waiting {
+    pub(super) fn requests(&self) -> usize {
+        self.batch.requests.len()
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+
+    /// Tells the caller the outcomes, one for each of its requests.
+    pub(super) fn tell(self, outcomes: Vec<Outcome>) {
+        // A caller that is gone by now has nobody to tell.
+        drop(self.answer.send(outcomes));
+    }
+
+    /// Tells the caller the same outcome of each of its requests.
+    pub(super) fn tell_all(self, outcome: &Outcome) {
+        let outcomes = vec![outcome.clone(); self.requests()];
+        self.tell(outcomes);
+    }
+}
+
+/// ```text
+///            arrive: lead                  take: something
+///    idle ───────────────► busy, queued ──────────────────► busy, a call in flight ─┐
+///     ▲                        │  ▲ arrive                        │ arrive: queued    │
+///     └────────────────────────┘  └───────────────────────────────┴──── it ends ◄─────┘
+///        take: nothing, or abandon
+/// ```
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// How many requests wait, those included whose caller is gone and which have not been swept out.
+    requests: usize,
+    /// About how many callers have gone since the last sweep. Who went while the call was in flight is counted too.
+    gone: usize,
+    /// Whether a task has the lane, and takes what is queued.
+    busy: bool,
+}
+
+/// What a new arrival means.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    /// The lane was idle: the arrival has to start its task.
+    Lead,
+    /// The lane's task takes it in its turn.
+    Queued,
+    /// No room. It was not queued.
+    Full,
+}
+
+/// What the lane's task does next.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Goes to the store now. Nothing: the lane is idle.
+    pub(super) taken: Vec<Waiting>,
+    /// Waited too long, and is not sent.
+    pub(super) late: Vec<Waiting>,
+}
+
+impl Queue {
+    /// Queues `waiting` if there is room: at most `max_queue` requests wait, but one arrival always may.
+    pub(super) fn arrive(&mut self, waiting: Waiting, max_queue: usize) -> Arrival {
+        if !self.has_room(waiting.requests(), max_queue) {
+            // A sweep looks at all that wait. It is due when enough callers have gone to pay for it.
+            if self.gone <= max_queue / 16 {
+                return Arrival::Full;
+            }
+            self.sweep();
+            if !self.has_room(waiting.requests(), max_queue) {
+                return Arrival::Full;
+            }
+        }
+        self.requests += waiting.requests();
+        self.waiting.push_back(waiting);
+        if std::mem::replace(&mut self.busy, true) { Arrival::Queued } else { Arrival::Lead }
+    }
+
+    /// A caller has gone before its answer came.
+    pub(super) fn leave(&mut self) {
+        self.gone += 1;
+    }
+
+    /// Takes what goes into the next call, in the order of arrival: up to `max_batch` requests, or one arrival. Whose caller is gone
+    /// is left out.
+    pub(super) fn take(&mut self, max_batch: usize, now: impl Fn() -> Instant) -> Turn {
+        let mut turn = Turn { taken: Vec::with_capacity(self.waiting.len().min(max_batch)), late: Vec::new() };
+        let (mut room, mut read) = (max_batch, None);
+        while let Some(waiting) = self.waiting.pop_front_if(|first| room == max_batch || first.requests() <= room) {
+            self.requests -= waiting.requests();
+            if waiting.answer.is_closed() {
+                continue;
+            }
+            if waiting.until.is_some() && waiting.is_due(*read.get_or_insert_with(&now)) {
+                turn.late.push(waiting);
+                continue;
+            }
+            room = room.saturating_sub(waiting.requests());
+            turn.taken.push(waiting);
+        }
+        self.busy = !turn.taken.is_empty();
+        turn
+    }
+
+    /// Takes those out that have waited too long while the lane's call is in flight. They are not sent.
+    pub(super) fn late(&mut self, now: Instant) -> Vec<Waiting> {
+        let mut late = Vec::new();
+        // In order of arrival, hence of their deadlines.
+        while let Some(waiting) = self.waiting.pop_front_if(|first| first.is_due(now)) {
+            self.requests -= waiting.requests();
+            late.push(waiting);
+        }
+        late
+    }
+
+    /// When the first of those that wait has waited long enough.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.waiting.front()?.until
+    }
+
+    /// Gives the lane up, and with it all that wait.
+    pub(super) fn abandon(&mut self) -> VecDeque<Waiting> {
+        std::mem::take(self).waiting
+    }
+
+    /// How many requests wait.
+    pub(super) fn requests(&self) -> usize {
+        self.requests
+    }
+
+    fn has_room(&self, requests: usize, max_queue: usize) -> bool {
+        self.requests == 0 || self.requests.saturating_add(requests) <= max_queue
+    }
+
+    fn sweep(&mut self) {
+        self.gone = 0;
+        self.waiting.retain(|waiting| !waiting.answer.is_closed());
+        self.requests = self.waiting.iter().map(Waiting::requests).sum();
+    }
+}
