@@ -67,6 +67,7 @@ pub fn decide(request: &Request, now: Instant, cells: &mut impl Cells) -> Record
 }
 
 /// A take of one check, as [`decide`] decides it, for a path where even its list of layers is too much.
+#[cfg(feature = "memory")]
 #[inline]
 pub(crate) fn take_one(limit: &Limit, cost: u64, now: Instant, cell: &mut Cell) -> (bool, View) {
     let view = cell.view(limit, now, cost);
