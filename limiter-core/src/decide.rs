@@ -23,6 +23,7 @@ pub struct Cell {
 }
 
 impl Cell {
+    #[inline]
     fn view(&self, limit: &Limit, now: Instant, cost: u64) -> View {
         match &self.state {
             Some(state) => state.view(limit, now, cost),
@@ -30,6 +31,7 @@ impl Cell {
         }
     }
 
+    #[inline]
     fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
         self.version = if self.state.is_some() { self.version + 1 } else { now.micros().max(self.version + 1) };
         self.state.get_or_insert_with(|| State::fresh(limit.algorithm())).take(limit, now, cost);

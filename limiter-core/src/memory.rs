@@ -139,7 +139,7 @@ impl<C: Clock> Memory<C> {
     /// # Errors
     /// [`CheckError::Request`] if the cost can never pass; [`CheckError::NotSent`] of kind [`ErrorKind::Full`](crate::ErrorKind::Full) if the key is new
     /// and the table full of live ones. Nothing was charged then.
-    pub fn take(&self, key: &Key, limit: &Limit, cost: u64) -> Result<Verdict, CheckError> {
+    pub fn take<'l>(&self, key: &Key, limit: &'l Limit, cost: u64) -> Result<Verdict<'l>, CheckError> {
         if cost > limit.capacity() {
             return Err(RequestError::CostExceedsLimit { index: 0, cost, limit: limit.capacity() }.into());
         }
@@ -149,7 +149,7 @@ impl<C: Clock> Memory<C> {
         let request = Request::take(key.clone(), *limit, cost)?;
         let record = self.decide_now(&request, None).map_err(CheckError::NotSent)?;
         let view = record.layers().first().map_or_else(|| View::fresh(limit.algorithm()), |layer| layer.view);
-        Ok(Verdict::new(record.allowed, record.at, *limit, cost, view))
+        Ok(Verdict::new(record.allowed, record.at, limit, cost, view))
     }
 
     /// Decides one request, at `at` or else at the clock's instant. [`Outcome::Unknown`] does not occur here.
@@ -160,13 +160,13 @@ impl<C: Clock> Memory<C> {
         }
     }
 
-    fn take_known(&self, key: &Key, limit: &Limit, cost: u64) -> Option<Verdict> {
+    fn take_known<'l>(&self, key: &Key, limit: &'l Limit, cost: u64) -> Option<Verdict<'l>> {
         let hash = self.hash(key);
         let mut shard = self.lock(self.shard_of(hash));
         // Read under the lock: an instant from before the wait would be older than the state.
         let now = self.clock.now();
         let (allowed, view) = shard.take_known(hash, key, limit, cost, now)?;
-        Some(Verdict::new(allowed, now, *limit, cost, view))
+        Some(Verdict::new(allowed, now, limit, cost, view))
     }
 
     fn decide_now(&self, request: &Request, at: Option<Instant>) -> Result<Record, Error> {

@@ -115,20 +115,22 @@ impl Record {
 }
 
 /// The answer to one check on the synchronous path: the verdict, and all that a [`Decision`] is derived from if it is asked for.
+///
+/// It borrows the limit: a copy of it would be most of what a check has to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "whether it may go on is in `allowed()`"]
-pub struct Verdict {
-    allowed: bool,
-    at: Instant,
-    limit: Limit,
-    cost: u64,
+pub struct Verdict<'l> {
     view: View,
+    at: Instant,
+    limit: &'l Limit,
+    cost: u64,
+    allowed: bool,
 }
 
-impl Verdict {
+impl<'l> Verdict<'l> {
     #[cfg(feature = "memory")]
-    pub(crate) const fn new(allowed: bool, at: Instant, limit: Limit, cost: u64, view: View) -> Self {
-        Self { allowed, at, limit, cost, view }
+    pub(crate) const fn new(allowed: bool, at: Instant, limit: &'l Limit, cost: u64, view: View) -> Self {
+        Self { view, at, limit, cost, allowed }
     }
 
     /// Whether it may go on.
@@ -138,8 +140,9 @@ impl Verdict {
     }
 
     /// The whole decision, with what remains and the waits.
+    #[inline]
     pub fn decision(&self) -> Decision {
-        self.view.decision(&self.limit, self.at, self.cost, self.allowed && self.cost > 0)
+        self.view.decision(self.limit, self.at, self.cost, self.allowed && self.cost > 0)
     }
 }
 

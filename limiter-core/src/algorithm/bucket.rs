@@ -37,6 +37,7 @@ impl Bucket {
     /// Only a limit that was changed since the last write makes a difference: the debt is cut to what the
     /// new limit takes to refill, counted from that write: were it counted from now, a long debt would stay full for as
     /// long as nobody is admitted. A rest that the new amount can't have is rounded up.
+    #[inline]
     fn tat(self, limit: &Limit) -> Span {
         let tat = if self.rest < limit.amount() {
             Span { micros: self.tat, rest: self.rest }
@@ -49,6 +50,7 @@ impl Bucket {
     }
 
     /// How long until everything admitted so far has drained.
+    #[inline]
     fn debt(self, limit: &Limit, now: Instant) -> Span {
         let tat = self.tat(limit);
         match tat.micros.checked_sub(now.micros()) {
@@ -57,14 +59,17 @@ impl Bucket {
         }
     }
 
+    #[inline]
     pub(crate) fn reset_at(self) -> u64 {
         ceil(Span { micros: self.tat, rest: self.rest })
     }
 
+    #[inline]
     pub(crate) fn admits(self, limit: &Limit, now: Instant, cost: u64) -> bool {
         cost == 0 || plus(self.debt(limit, now), limit.time_for(cost), limit) <= limit.horizon()
     }
 
+    #[inline]
     pub(crate) fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
         let debt = plus(self.debt(limit, now), limit.time_for(cost), limit);
         self.owe(debt, now);
@@ -79,6 +84,7 @@ impl Bucket {
         }
     }
 
+    #[inline]
     fn owe(&mut self, debt: Span, now: Instant) {
         *self = Self { tat: now.micros() + debt.micros, rest: debt.rest, seen: self.seen.max(now.micros()) };
     }
@@ -108,6 +114,7 @@ fn ceil(span: Span) -> u64 {
 }
 
 /// a + b; the rests are both below the amount, so one carry is enough.
+#[inline]
 fn plus(a: Span, b: Span, limit: &Limit) -> Span {
     let rest = a.rest + b.rest;
     let carry = u64::from(rest >= limit.amount());

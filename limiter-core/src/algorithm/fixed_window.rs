@@ -19,6 +19,7 @@ impl FixedWindow {
     ///
     /// A start is on the grid unless the period has changed; then it moves to the new grid, so that a
     /// window never outlasts the next edge.
+    #[inline]
     fn at(self, limit: &Limit, now: Instant) -> Self {
         let current = window_start(limit, now.micros());
         if self.start == current {
@@ -32,14 +33,17 @@ impl FixedWindow {
     }
 
     /// Whether `cost` more fit into this window.
+    #[inline]
     fn fits(self, limit: &Limit, cost: u64) -> bool {
         cost == 0 || self.count + cost <= limit.amount()
     }
 
+    #[inline]
     pub(crate) fn admits(self, limit: &Limit, now: Instant, cost: u64) -> bool {
         self.at(limit, now).fits(limit, cost)
     }
 
+    #[inline]
     pub(crate) fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
         *self = self.at(limit, now);
         self.count += cost;
@@ -53,6 +57,7 @@ impl FixedWindow {
         }
     }
 
+    #[inline]
     pub(crate) fn reset_at(self, limit: &Limit) -> u64 {
         if self.count == 0 { 0 } else { self.start + limit.period_micros() }
     }

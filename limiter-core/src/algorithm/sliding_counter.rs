@@ -21,6 +21,7 @@ impl SlidingCounter {
     /// The state as it counts at `now`: one window later current becomes previous, two later both are 0.
     ///
     /// A window in the future stays. A start is on the grid unless the period has changed; then it moves to the new one.
+    #[inline]
     fn at(self, limit: &Limit, now: Instant) -> Self {
         let grid = window_start(limit, now.micros());
         if self.start == grid {
@@ -35,12 +36,14 @@ impl SlidingCounter {
     }
 
     /// How much of the previous window still counts, in µs: all of it for a clock that went back.
+    #[inline]
     fn weight(self, limit: &Limit, now: Instant) -> u64 {
         limit.period_micros() - now.micros().saturating_sub(self.start)
     }
 
     /// Whether `cost` more fit: previous × weight ÷ period + current + cost ≤ amount, without the division, so that the
     /// estimate is never rounded.
+    #[inline]
     fn fits(self, limit: &Limit, now: Instant, cost: u64) -> bool {
         if cost == 0 {
             return true;
@@ -52,10 +55,12 @@ impl SlidingCounter {
         weighted <= u128::from(room) * u128::from(limit.period_micros())
     }
 
+    #[inline]
     pub(crate) fn admits(self, limit: &Limit, now: Instant, cost: u64) -> bool {
         self.at(limit, now).fits(limit, now, cost)
     }
 
+    #[inline]
     pub(crate) fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
         *self = self.at(limit, now);
         self.current += cost;
@@ -69,6 +74,7 @@ impl SlidingCounter {
         }
     }
 
+    #[inline]
     pub(crate) fn reset_at(self, limit: &Limit) -> u64 {
         match (self.current, self.previous) {
             (0, 0) => 0,
