@@ -72,11 +72,16 @@ pub fn decide(request: &Request, now: Instant, cells: &mut impl Cells) -> Record
 #[cfg(feature = "memory")]
 #[inline]
 pub(crate) fn take_one(limit: &Limit, cost: u64, now: Instant, cell: &mut Cell) -> (bool, View) {
-    let view = cell.view(limit, now, cost);
-    let allowed = view.admits(limit, now, cost);
-    if allowed && cost > 0 {
-        cell.take(limit, now, cost);
-    }
+    let Some(state) = &mut cell.state else {
+        let view = View::fresh(limit.algorithm());
+        let allowed = view.admits(limit, now, cost);
+        if allowed && cost > 0 {
+            cell.take(limit, now, cost);
+        }
+        return (allowed, view);
+    };
+    let (allowed, view) = state.take_if(limit, now, cost);
+    cell.version += u64::from(allowed && cost > 0);
     (allowed, view)
 }
 

@@ -146,9 +146,16 @@ impl<C: Clock> Memory<C> {
         if let Some(verdict) = self.take_known(key, limit, cost) {
             return Ok(verdict);
         }
+        self.take_other(key, limit, cost)
+    }
+
+    /// A take of a key that is new, or whose log might need room that is not there.
+    #[cold]
+    #[inline(never)]
+    fn take_other<'l>(&self, key: &Key, limit: &'l Limit, cost: u64) -> Result<Verdict<'l>, CheckError> {
         let request = Request::take(key.clone(), *limit, cost)?;
         let record = self.decide_now(&request, None).map_err(CheckError::NotSent)?;
-        let view = record.layers().first().map_or_else(|| View::fresh(limit.algorithm()), |layer| layer.view);
+        let view = record.layers.first().map_or_else(|| View::fresh(limit.algorithm()), |layer| layer.view);
         Ok(Verdict::new(record.allowed, record.at, limit, cost, view))
     }
 
@@ -160,6 +167,7 @@ impl<C: Clock> Memory<C> {
         }
     }
 
+    #[inline]
     fn take_known<'l>(&self, key: &Key, limit: &'l Limit, cost: u64) -> Option<Verdict<'l>> {
         let hash = self.hash(key);
         let mut shard = self.lock(self.shard_of(hash));

@@ -92,6 +92,45 @@ impl State {
         }
     }
 
+    /// [`State::view`], [`View::admits`] and, if so, [`State::take`], in one branch on the kind of state.
+    #[inline]
+    pub(crate) fn take_if(&mut self, limit: &Limit, now: Instant, cost: u64) -> (bool, View) {
+        match (&mut *self, limit.algorithm()) {
+            (Self::FixedWindow(state), Algorithm::FixedWindow) => {
+                let view = *state;
+                let allowed = view.admits(limit, now, cost);
+                if allowed && cost > 0 {
+                    state.take(limit, now, cost);
+                }
+                (allowed, View::FixedWindow(view))
+            }
+            (Self::SlidingCounter(state), Algorithm::SlidingCounter) => {
+                let view = *state;
+                let allowed = view.admits(limit, now, cost);
+                if allowed && cost > 0 {
+                    state.take(limit, now, cost);
+                }
+                (allowed, View::SlidingCounter(view))
+            }
+            (Self::Bucket(state), Algorithm::TokenBucket | Algorithm::LeakyBucket) => {
+                let view = *state;
+                let allowed = view.admits(limit, now, cost);
+                if allowed && cost > 0 {
+                    state.take(limit, now, cost);
+                }
+                (allowed, View::Bucket(view))
+            }
+            _ => {
+                let view = self.view(limit, now, cost);
+                let allowed = view.admits(limit, now, cost);
+                if allowed && cost > 0 {
+                    self.take(limit, now, cost);
+                }
+                (allowed, view)
+            }
+        }
+    }
+
     /// Gives back `cost` units that were taken at `taken`: never above full, and nothing once a window or log has rolled on.
     pub fn refund(&mut self, limit: &Limit, now: Instant, cost: u64, taken: Instant) {
         match (self, limit.algorithm()) {
