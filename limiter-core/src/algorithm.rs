@@ -46,6 +46,7 @@ struct Answer {
 }
 
 impl Answer {
+    #[inline]
     fn decision(self, limit: &Limit, now: Instant) -> Decision {
         let wait = |until: u64| until.saturating_sub(now.micros());
         Decision::from_micros(

@@ -42,6 +42,7 @@ pub struct Decision {
 }
 
 impl Decision {
+    #[inline]
     pub(crate) fn from_micros(
         allowed: bool,
         limit: u64,

@@ -89,6 +89,7 @@ impl Bucket {
         *self = Self { tat: now.micros() + debt.micros, rest: debt.rest, seen: self.seen.max(now.micros()) };
     }
 
+    #[inline]
     pub(crate) fn decision(self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
         let before = self.debt(limit, now);
         let with = plus(before, limit.time_for(cost), limit);
@@ -109,6 +110,7 @@ impl Bucket {
     }
 }
 
+#[inline]
 fn ceil(span: Span) -> u64 {
     span.micros + u64::from(span.rest > 0)
 }
@@ -122,6 +124,7 @@ fn plus(a: Span, b: Span, limit: &Limit) -> Span {
 }
 
 /// a − b, or nothing where b is more.
+#[inline]
 fn minus(a: Span, b: Span, limit: &Limit) -> Span {
     if a <= b {
         return Span::default();

@@ -62,6 +62,7 @@ impl FixedWindow {
         if self.count == 0 { 0 } else { self.start + limit.period_micros() }
     }
 
+    #[inline]
     pub(crate) fn decision(self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
         let mut window = self.at(limit, now);
         let allowed = window.fits(limit, cost);

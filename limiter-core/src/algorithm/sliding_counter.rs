@@ -83,6 +83,7 @@ impl SlidingCounter {
         }
     }
 
+    #[inline]
     pub(crate) fn decision(self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
         let mut state = self.at(limit, now);
         let allowed = state.fits(limit, now, cost);
@@ -102,6 +103,7 @@ impl SlidingCounter {
 
     /// When a cost that is refused now passes: in this window if the previous one's share is all that is
     /// in the way, else in the next, where this window's count is the share that has to fall.
+    #[inline]
     fn opens_at(self, limit: &Limit, cost: u64) -> u64 {
         let period = limit.period_micros();
         let falls_to = |room: u64, count: u64| period - mul_div_floor(room, period, count.max(1)).min(period);

@@ -158,6 +158,7 @@ impl LogView {
         cost == 0 || self.live + cost <= limit.amount()
     }
 
+    #[inline]
     pub(crate) fn decision(mut self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
         let allowed = self.admits(limit, cost);
         if charged {
