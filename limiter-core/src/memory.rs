@@ -178,11 +178,11 @@ impl<C: Clock> Memory<C> {
     }
 
     fn decide_now(&self, request: &Request, at: Option<Instant>) -> Result<Record, Error> {
-        let places = request.checks().iter().map(|check| {
-            let hash = self.hash(&check.key);
+        let place = |key: &Key| {
+            let hash = self.hash(key);
             (self.shard_of(hash), hash)
-        });
-        let mut locked = Locked::lock(request, places, |shard| self.lock(shard));
+        };
+        let mut locked = Locked::lock(request, place, |shard| self.lock(shard));
         let clock = self.clock.now();
         let Some(given) = at else {
             // Not at a given instant: that is a replay's or a test's, and may go back further than any grace.

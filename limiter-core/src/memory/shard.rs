@@ -34,6 +34,10 @@ pub(super) struct Shard {
     floor: u64,
 }
 
+/// Where a key is in its shard.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place(usize);
+
 /// A key's cell and what housekeeping knows of it.
 #[derive(Debug)]
 struct Slot {
@@ -71,8 +75,14 @@ impl Shard {
         Cell { state: None, version: self.floor }
     }
 
-    pub(super) fn find(&mut self, hash: u64, key: &Key) -> Option<&mut Cell> {
-        self.slots.find_mut(hash, |slot| slot.key == *key).map(|slot| &mut slot.cell)
+    /// Where a key is. It stays there until a key is inserted, or this one removed.
+    pub(super) fn find(&self, hash: u64, key: &Key) -> Option<Place> {
+        self.slots.find_bucket_index(hash, |slot| slot.key == *key).map(Place)
+    }
+
+    #[expect(clippy::expect_used, reason = "no input reaches it: `find` gave the place, under the lock that is still held")]
+    pub(super) fn cell(&mut self, place: Place) -> &mut Cell {
+        &mut self.slots.get_bucket_mut(place.0).expect("a key stays where it was found").cell
     }
 
     /// A take of a key that is here, in one look-up and without an allocation. None if the key is not here, or if its log might
@@ -92,17 +102,17 @@ impl Shard {
         let Self { slots, queue, log_entries, .. } = self;
         let slot = slots.find_mut(hash, |slot| slot.key == *key)?;
         let (allowed, view) = take_one(limit, cost, now, &mut slot.cell);
-        if allowed {
-            slot.note(limit, Instant::EPOCH, queue, log_entries);
+        if allowed && cost > 0 && slot.note(limit, Instant::EPOCH, queue, log_entries) {
+            queue.shrink(slots);
         }
         Some((allowed, view))
     }
 
-    /// Notes that the key's cell was written under `limit`, to be kept until then if at a given instant.
-    pub(super) fn wrote(&mut self, hash: u64, key: &Key, limit: &Limit, kept: Instant) {
+    /// Notes that the cell was written under `limit`, to be kept until then if at a given instant.
+    pub(super) fn wrote(&mut self, place: Place, limit: &Limit, kept: Instant) {
         let Self { slots, queue, log_entries, .. } = self;
-        if let Some(slot) = slots.find_mut(hash, |slot| slot.key == *key) {
-            slot.note(limit, kept, queue, log_entries);
+        if slots.get_bucket_mut(place.0).is_some_and(|slot| slot.note(limit, kept, queue, log_entries)) {
+            queue.shrink(slots);
         }
     }
 
@@ -128,8 +138,11 @@ impl Shard {
         }
     }
 
-    pub(super) fn remove(&mut self, hash: u64, key: &Key) {
-        self.remove_where(hash, |slot| slot.key == *key);
+    pub(super) fn remove(&mut self, place: Place) {
+        if let Ok(entry) = self.slots.get_bucket_entry(place.0) {
+            let (slot, _) = entry.remove();
+            self.forget(&slot);
+        }
     }
 
     /// Looks at the slot that is due first: drops it, or moves it to its present instant. False if none is due at `until`,
@@ -141,41 +154,45 @@ impl Shard {
         }
         self.queue.0.pop();
         // Without such a slot the entry is a leftover: its key was reset, or has a newer entry.
-        let Some(slot) = self.slots.find_mut(hash, |slot| slot.hash == hash && slot.queued == due) else { return true };
+        let Ok(mut entry) = self.slots.find_entry(hash, |slot| slot.hash == hash && slot.queued == due) else {
+            return true;
+        };
+        let slot = entry.get_mut();
         let expires = if own_clock { slot.expires.max(slot.kept) } else { slot.expires };
         if expires > until {
             slot.queued = expires;
             self.queue.push(slot);
         } else {
-            self.remove_where(hash, |slot| slot.hash == hash && slot.queued == due);
+            let (slot, _) = entry.remove();
+            self.forget(&slot);
         }
         true
     }
 
-    fn remove_where(&mut self, hash: u64, matches: impl FnMut(&Slot) -> bool) {
-        if let Ok(entry) = self.slots.find_entry(hash, matches) {
-            let (slot, _) = entry.remove();
-            self.floor = self.floor.max(slot.cell.version);
-            self.log_entries = self.log_entries.saturating_sub(slot.log_entries);
-        }
+    fn forget(&mut self, slot: &Slot) {
+        self.floor = self.floor.max(slot.cell.version);
+        self.log_entries = self.log_entries.saturating_sub(slot.log_entries);
     }
 }
 
 impl Slot {
+    /// Whether the queue has a new entry.
     #[inline]
-    fn note(&mut self, limit: &Limit, kept: Instant, queue: &mut Queue, log_entries: &mut usize) {
-        let Some(state) = &self.cell.state else { return };
-        self.expires = state.reset_at(limit).micros();
-        self.kept = kept.micros();
-        if self.expires < self.queued {
-            self.queued = self.expires;
-            queue.push(self);
-        }
+    fn note(&mut self, limit: &Limit, kept: Instant, queue: &mut Queue, log_entries: &mut usize) -> bool {
+        let Some(state) = &self.cell.state else { return false };
         let length = if let State::SlidingLog(log) = state { log.len() } else { 0 };
         if length != self.log_entries {
             *log_entries = (*log_entries + length).saturating_sub(self.log_entries);
             self.log_entries = length;
         }
+        self.expires = state.reset_at(limit).micros();
+        self.kept = kept.micros();
+        let sooner = self.expires < self.queued;
+        if sooner {
+            self.queued = self.expires;
+            queue.push(self);
+        }
+        sooner
     }
 }
 
@@ -184,7 +201,7 @@ impl Queue {
         self.0.push(Reverse((slot.queued, slot.hash)));
     }
 
-    /// Drops the leftovers once they outnumber the slots.
+    /// Drops the leftovers once they outnumber the slots. To be asked after each push that may leave one.
     fn shrink(&mut self, slots: &HashTable<Slot>) {
         if self.0.len() > 2 * slots.len() + SWEEP {
             self.0 = slots.iter().map(|slot| Reverse((slot.queued, slot.hash))).collect();
