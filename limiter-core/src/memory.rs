@@ -5,7 +5,7 @@ mod shard;
 mod sync;
 
 use std::fmt;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -193,7 +193,10 @@ impl<C: Clock> Memory<C> {
     }
 
     fn hash(&self, key: &Key) -> u64 {
-        self.hasher.hash_one(key.as_str())
+        // The bytes alone: nothing is hashed beside them that a text would have to be marked off from.
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key.as_str().as_bytes());
+        hasher.finish()
     }
 
     /// The high bits of a hash pick the shard; the table in it goes by the low ones.

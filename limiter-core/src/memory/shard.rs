@@ -96,7 +96,7 @@ impl Shard {
         cost: u64,
         now: Instant,
     ) -> Option<(bool, View)> {
-        if !self.has_room(0, log_entries_for(limit)) {
+        if limit.algorithm() == Algorithm::SlidingLog && !self.has_room(0, 1) {
             return None;
         }
         let Self { slots, queue, log_entries, .. } = self;
