@@ -92,42 +92,30 @@ impl State {
         }
     }
 
-    /// [`State::view`], [`View::admits`] and, if so, [`State::take`], in one branch on the kind of state.
+    /// [`State::view`], [`View::admits`] and, if so, [`State::take`]: one check. With one branch on the kind of state, so that
+    /// the compiler sees each machine's three parts together.
     #[inline]
     pub(crate) fn take_if(&mut self, limit: &Limit, now: Instant, cost: u64) -> (bool, View) {
+        macro_rules! take_if {
+            ($state:ident, $view:expr, $kind:expr) => {{
+                let view = $view;
+                let allowed = view.admits(limit, now, cost);
+                if allowed && cost > 0 {
+                    $state.take(limit, now, cost);
+                }
+                (allowed, $kind(view))
+            }};
+        }
         match (&mut *self, limit.algorithm()) {
-            (Self::FixedWindow(state), Algorithm::FixedWindow) => {
-                let view = *state;
-                let allowed = view.admits(limit, now, cost);
-                if allowed && cost > 0 {
-                    state.take(limit, now, cost);
-                }
-                (allowed, View::FixedWindow(view))
+            (Self::FixedWindow(state), Algorithm::FixedWindow) => take_if!(state, *state, View::FixedWindow),
+            (Self::SlidingLog(log), Algorithm::SlidingLog) => {
+                take_if!(log, log.view(limit, now, cost), View::SlidingLog)
             }
-            (Self::SlidingCounter(state), Algorithm::SlidingCounter) => {
-                let view = *state;
-                let allowed = view.admits(limit, now, cost);
-                if allowed && cost > 0 {
-                    state.take(limit, now, cost);
-                }
-                (allowed, View::SlidingCounter(view))
-            }
+            (Self::SlidingCounter(state), Algorithm::SlidingCounter) => take_if!(state, *state, View::SlidingCounter),
             (Self::Bucket(state), Algorithm::TokenBucket | Algorithm::LeakyBucket) => {
-                let view = *state;
-                let allowed = view.admits(limit, now, cost);
-                if allowed && cost > 0 {
-                    state.take(limit, now, cost);
-                }
-                (allowed, View::Bucket(view))
+                take_if!(state, *state, View::Bucket)
             }
-            _ => {
-                let view = self.view(limit, now, cost);
-                let allowed = view.admits(limit, now, cost);
-                if allowed && cost > 0 {
-                    self.take(limit, now, cost);
-                }
-                (allowed, view)
-            }
+            _ => take_if!(self, self.view(limit, now, cost), std::convert::identity),
         }
     }
 
@@ -161,7 +149,7 @@ impl View {
     pub fn admits(&self, limit: &Limit, now: Instant, cost: u64) -> bool {
         match self {
             Self::FixedWindow(state) => state.admits(limit, now, cost),
-            Self::SlidingLog(view) => view.admits(limit, cost),
+            Self::SlidingLog(view) => view.admits(limit, now, cost),
             Self::SlidingCounter(state) => state.admits(limit, now, cost),
             Self::Bucket(state) => state.admits(limit, now, cost),
         }

@@ -74,6 +74,7 @@ impl SlidingLog {
     }
 
     /// How many of the oldest entries no longer count at `now`, and the sum up to there.
+    #[inline]
     fn expired(&self, limit: &Limit, now: Instant) -> (usize, u64) {
         let expired = |entry: &Entry| entry.at + limit.period_micros() <= now.micros();
         // Since the last admission seldom more than a few have.
@@ -84,14 +85,17 @@ impl SlidingLog {
         (count, upto)
     }
 
+    #[inline]
     pub(crate) fn reset_at(&self, limit: &Limit) -> u64 {
         self.entries.back().map_or(0, |entry| entry.at + limit.period_micros())
     }
 
+    #[inline]
     fn sum(&self) -> u64 {
         self.entries.back().map_or(self.dropped, |entry| entry.upto)
     }
 
+    #[inline]
     pub(crate) fn view(&self, limit: &Limit, now: Instant, cost: u64) -> LogView {
         let (_, gone) = self.expired(limit, now);
         let live = self.sum() - gone;
@@ -107,6 +111,7 @@ impl SlidingLog {
         self.entries.get(index).or(self.entries.back()).map_or(0, |entry| entry.at)
     }
 
+    #[inline]
     pub(crate) fn take(&mut self, limit: &Limit, now: Instant, cost: u64) {
         let (count, gone) = self.expired(limit, now);
         for _ in 0..count {
@@ -121,6 +126,7 @@ impl SlidingLog {
         self.push(newest.max(now.micros()), cost);
     }
 
+    #[inline]
     fn push(&mut self, at: u64, cost: u64) {
         let upto = self.sum() + cost;
         match self.entries.back_mut() {
@@ -154,13 +160,14 @@ impl SlidingLog {
 }
 
 impl LogView {
-    pub(crate) fn admits(self, limit: &Limit, cost: u64) -> bool {
+    #[inline]
+    pub(crate) fn admits(self, limit: &Limit, _now: Instant, cost: u64) -> bool {
         cost == 0 || self.live + cost <= limit.amount()
     }
 
     #[inline]
     pub(crate) fn decision(mut self, limit: &Limit, now: Instant, cost: u64, charged: bool) -> Decision {
-        let allowed = self.admits(limit, cost);
+        let allowed = self.admits(limit, now, cost);
         if charged {
             self.live += cost;
             self.newest = self.newest.max(now.micros());
