@@ -31,6 +31,8 @@ const ENGINE: &str = "memory";
 const MAX_SHARDS: usize = 64;
 /// The fewest keys that a shard has room for, unless the whole table has fewer: with less, chance would fill one too early.
 const SHARD_KEYS: usize = 1024;
+/// The fewest log entries that a shard has room for, unless the whole table has fewer: with less, the longest log would not fit.
+const SHARD_LOG_ENTRIES: usize = 100_000;
 
 /// How long a key that was written at a given instant is kept from this engine's own clock, to which it may look long gone.
 const GIVEN: Duration = Duration::from_secs(60 * 60);
@@ -42,8 +44,8 @@ const GIVEN: Duration = Duration::from_secs(60 * 60);
 /// The table is bounded by [`max_keys`](MemoryBuilder::max_keys) and [`max_log_entries`](MemoryBuilder::max_log_entries), each
 /// split evenly over up to 64 shards. When a shard is full, keys that are as good as never used go first. A key with a live
 /// debt is never dropped, since that would let its owner start anew: where only such keys are left, **a new key that would be
-/// admitted is refused** with [`ErrorKind::Full`](crate::ErrorKind::Full), and the caller's failure policy decides what that means. Keys that are
-/// known go on as before.
+/// admitted is refused** with [`ErrorKind::Full`](crate::ErrorKind::Full), and so is an admission that a log would have to grow
+/// for; the caller's failure policy decides what that means. All else goes on as before, denials of new keys included.
 ///
 /// # Cost
 /// [`take`](Memory::take) neither allocates nor boxes for a key that is known (a sliding log does when it grows), and takes
@@ -80,7 +82,7 @@ impl Memory {
 
     /// A table with bounds or a clock of one's own.
     pub fn builder() -> MemoryBuilder {
-        MemoryBuilder { max_keys: 1 << 20, max_log_entries: 1 << 22, clock: CounterClock::new() }
+        MemoryBuilder { max_keys: 1 << 20, max_log_entries: 1 << 23, clock: CounterClock::new() }
     }
 }
 
@@ -106,8 +108,11 @@ impl<C: Clock> MemoryBuilder<C> {
         self
     }
 
-    /// The most entries of sliding logs in all, by default 2^22. An entry takes 16 bytes, up to 32 while a log grows. 0 counts
-    /// as 1.
+    /// The most entries of sliding logs in all, by default 2^23. An entry takes 16 bytes, up to 64 in a log that has just grown
+    /// or shrunk. 0 counts as 1.
+    ///
+    /// Each shard has room for the longest log, 100 000 entries, so a bound under 64 of them means fewer shards, and under
+    /// two of them a single lock for all keys.
     pub fn max_log_entries(mut self, entries: usize) -> Self {
         self.max_log_entries = entries;
         self
@@ -122,7 +127,7 @@ impl<C: Clock> MemoryBuilder<C> {
     #[must_use]
     pub fn build(self) -> Memory<C> {
         let (keys, log_entries) = (self.max_keys.max(1), self.max_log_entries.max(1));
-        let wanted = (keys / SHARD_KEYS).clamp(1, MAX_SHARDS);
+        let wanted = (keys / SHARD_KEYS).min(log_entries / SHARD_LOG_ENTRIES).clamp(1, MAX_SHARDS);
         let shards = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
         let bounds = Bounds { keys: keys.div_ceil(shards), log_entries: log_entries.div_ceil(shards) };
         Memory {

@@ -13,6 +13,8 @@ use crate::limit::Limit;
 
 /// So many entries are looked at one by one before a binary search pays.
 const FEW: usize = 4;
+/// Entries that even a short log keeps room for.
+const SPARE: usize = 32;
 
 /// The admitted (time, cost) pairs, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,6 +126,16 @@ impl SlidingLog {
         }
         let newest = self.entries.back().map_or(0, |entry| entry.at);
         self.push(newest.max(now.micros()), cost);
+        // A log that was once long does not keep its memory for ever.
+        if self.entries.capacity() > 4 * self.entries.len() + SPARE {
+            self.entries.shrink_to(2 * self.entries.len());
+        }
+    }
+
+    /// Whether a charge at `now` leaves the log longer than it was: no entry has expired, and none is of this instant.
+    #[cfg(feature = "memory")]
+    pub(crate) fn grows(&self, limit: &Limit, now: Instant) -> bool {
+        self.entries.back().is_none_or(|newest| newest.at < now.micros()) && self.expired(limit, now).0 == 0
     }
 
     #[inline]

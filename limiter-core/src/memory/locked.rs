@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::ENGINE;
-use super::shard::{Place, Shard, log_entries_for};
+use super::shard::{Place, Shard};
 use super::sync::MutexGuard;
 use crate::decide::{Cell, Cells, decide, decide_terms};
 use crate::error::{Error, ErrorKind};
@@ -113,7 +113,7 @@ impl<'m, 'r> Locked<'m, 'r> {
     fn make_room(&mut self, now: Instant, own_clock: bool) -> bool {
         (0..self.shards.len()).all(|position| {
             loop {
-                let (keys, log_entries) = self.needs(position);
+                let (keys, log_entries) = self.needs(position, now);
                 let Some(shard) = self.shards.get_mut(position) else { return true };
                 if shard.has_room(keys, log_entries) {
                     return true;
@@ -127,12 +127,14 @@ impl<'m, 'r> Locked<'m, 'r> {
         })
     }
 
-    /// How many keys and log entries the request may add to a shard.
-    fn needs(&self, position: usize) -> (usize, usize) {
+    /// How many keys and log entries the request would add to a shard.
+    fn needs(&self, position: usize, now: Instant) -> (usize, usize) {
+        let Some(shard) = self.shards.get(position) else { return (0, 0) };
         let here = self.request.checks().iter().zip(&self.targets).filter(|(_, target)| target.shard == position);
         here.filter(|(check, _)| check.cost > 0).fold((0, 0), |(keys, log_entries), (check, target)| {
-            let new = usize::from(matches!(target.at, At::Fresh(_)));
-            (keys + new, log_entries + log_entries_for(&check.limit))
+            let known = if let At::Known(place) = target.at { Some(place) } else { None };
+            let entry = shard.adds_entry(known, &check.limit, now);
+            (keys + usize::from(known.is_none()), log_entries + usize::from(entry))
         })
     }
 

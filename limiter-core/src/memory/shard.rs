@@ -16,6 +16,9 @@ const GRACE: u64 = 60_000_000;
 /// How many keys that are due an insertion looks at in passing, so that the table follows the live keys down.
 const SWEEP: usize = 2;
 
+/// Places that an empty table keeps.
+const SPARE: usize = 64;
+
 /// The most that a shard holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
@@ -75,12 +78,15 @@ impl Shard {
         Cell { state: None, version: self.floor }
     }
 
-    /// Where a key is. It stays there until a key is inserted, or this one removed.
+    /// Where a key is. It stays there until a key is inserted, this one is removed, or the shard is swept.
     pub(super) fn find(&self, hash: u64, key: &Key) -> Option<Place> {
         self.slots.find_bucket_index(hash, |slot| slot.key == *key).map(Place)
     }
 
-    #[expect(clippy::expect_used, reason = "no input reaches it: `find` gave the place, under the lock that is still held")]
+    #[expect(
+        clippy::expect_used,
+        reason = "no input reaches it: `find` gave the place, under the lock that is still held"
+    )]
     pub(super) fn cell(&mut self, place: Place) -> &mut Cell {
         &mut self.slots.get_bucket_mut(place.0).expect("a key stays where it was found").cell
     }
@@ -116,6 +122,15 @@ impl Shard {
         }
     }
 
+    /// Whether a take of this key, or of one that is not here, leaves the logs with an entry more than before.
+    pub(super) fn adds_entry(&self, key: Option<Place>, limit: &Limit, now: Instant) -> bool {
+        let slot = key.and_then(|place| self.slots.get_bucket(place.0));
+        match slot.and_then(|slot| slot.cell.state.as_ref()) {
+            Some(State::SlidingLog(log)) => limit.algorithm() == Algorithm::SlidingLog && log.grows(limit, now),
+            _ => limit.algorithm() == Algorithm::SlidingLog,
+        }
+    }
+
     /// Whether there is room for `keys` new keys and `entries` more of logs.
     pub(super) fn has_room(&self, keys: usize, entries: usize) -> bool {
         self.slots.len() + keys <= self.bounds.keys && self.log_entries + entries <= self.bounds.log_entries
@@ -129,12 +144,17 @@ impl Shard {
         self.queue.shrink(&self.slots);
     }
 
-    /// Drops a few of the keys that have been as good as never used for a while.
+    /// Drops a few of the keys that have been as good as never used for a while. Places change.
     pub(super) fn sweep(&mut self, now: Instant) {
         for _ in 0..SWEEP {
             if !self.collect_one(now.micros().saturating_sub(GRACE), true) {
-                return;
+                break;
             }
+        }
+        // The memory follows down too, by halves, so that a flood of keys is paid for once.
+        if self.slots.capacity() > 8 * self.slots.len() + SPARE {
+            self.slots.shrink_to(2 * self.slots.len(), |slot| slot.hash);
+            self.queue.0.shrink_to(2 * self.queue.0.len());
         }
     }
 
@@ -207,9 +227,4 @@ impl Queue {
             self.0 = slots.iter().map(|slot| Reverse((slot.queued, slot.hash))).collect();
         }
     }
-}
-
-/// Entries that a take under `limit` may add to a log.
-pub(super) fn log_entries_for(limit: &Limit) -> usize {
-    usize::from(limit.algorithm() == Algorithm::SlidingLog)
 }
