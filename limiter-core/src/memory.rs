@@ -3,6 +3,8 @@
 mod locked;
 mod shard;
 mod sync;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};

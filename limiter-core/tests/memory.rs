@@ -1,6 +1,11 @@
 //! The memory engine: exact across threads, bounded, and garbage that decides nothing.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops on the first thing that is not as it should be")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops on the first thing that is not as it should be"
+)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -8,6 +13,8 @@ use std::thread;
 use limiter_core::{
     Algorithm, Check, CheckError, ErrorKind, Instant, Key, Limit, ManualClock, Memory, Op, Outcome, Record, Request,
 };
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
@@ -144,8 +151,59 @@ fn the_entries_of_all_logs_are_bounded_too() {
     assert_eq!(kind(memory.take(&key("log"), &log, 1)), ErrorKind::Full);
     assert_eq!(kind(memory.take(&key("other"), &log, 1)), ErrorKind::Full);
     assert!(memory.take(&key("bucket"), &bucket, 1).unwrap().allowed(), "other states need none");
-    clock.set(at(START + SECOND + 4));
+    clock.set(at(START + SECOND + 1));
+    assert!(memory.take(&key("log"), &log, 1).unwrap().allowed(), "in the place of the two that have expired");
+    assert!(memory.take(&key("log"), &log, 1).unwrap().allowed(), "in the same place");
+    clock.set(at(START + 2 * SECOND + 1));
     assert!(memory.take(&key("other"), &log, 1).unwrap().allowed(), "the first log has expired");
+}
+
+#[test]
+fn the_longest_log_fits_a_table_of_the_usual_size() {
+    let clock = ManualClock::at(at(START));
+    let memory = Memory::builder().clock(clock.clone()).build();
+    let (limit, key) = (limit("100000/1d sliding-log"), key("long"));
+    for step in 0..100_000 {
+        clock.set(at(START + step));
+        assert!(memory.take(&key, &limit, 1).unwrap().allowed(), "{step}");
+    }
+    assert!(!memory.take(&key, &limit, 1).unwrap().allowed());
+}
+
+#[test]
+fn a_look_under_a_shorter_limit_shortens_no_life() {
+    let (memory, clock) = table(1, 100);
+    let (long, short) = (limit("1/1h fixed-window"), limit("1/1s fixed-window"));
+    assert!(memory.take(&key("a"), &long, 1).unwrap().allowed());
+    assert!(memory.take(&key("a"), &short, 0).unwrap().allowed());
+    let peek = Request::new(Op::Peek, [Check::new(key("a"), short, 0)]).unwrap();
+    assert!(record(&memory.decide(&peek, None)).allowed);
+    clock.set(at(START + 2 * SECOND));
+    assert_eq!(kind(memory.take(&key("b"), &short, 1)), ErrorKind::Full, "the hour's debt is still there");
+    assert!(!memory.take(&key("a"), &long, 1).unwrap().allowed());
+}
+
+proptest! {
+    #[test]
+    fn the_synchronous_path_decides_as_a_request_does(
+        algorithms in vec(0..5_usize, 1..3),
+        checks in vec((0..3_usize, -3_000_000..3_000_000_i64, 0..4_u64), 1..60),
+    ) {
+        let ((left, left_clock), (right, right_clock)) = (table(100, 1_000), table(100, 1_000));
+        let mut now = START;
+        for (index, (name, step, cost)) in checks.into_iter().enumerate() {
+            now = now.saturating_add_signed(step / 8);
+            left_clock.set(at(now));
+            right_clock.set(at(now));
+            let algorithm = Algorithm::ALL[algorithms[index % algorithms.len()]];
+            let (limit, key) = (limit(&format!("4/1s {algorithm}")), key(["a", "b", "c"][name]));
+            let one = left.take(&key, &limit, cost).map(|verdict| verdict.decision());
+            let request = Request::take(key, limit, cost).unwrap();
+            let other = right.decide(&request, None).decisions(&request).map(|decisions| decisions.layers()[0]);
+            prop_assert_eq!(one.map_err(|error| error.to_string()), other.map_err(|error| error.to_string()));
+            prop_assert_eq!(left.len(), right.len());
+        }
+    }
 }
 
 #[test]

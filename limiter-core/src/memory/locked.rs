@@ -111,7 +111,11 @@ impl<'m, 'r> Locked<'m, 'r> {
 
     /// Whether each shard has room for what the request may add to it, once enough has been dropped that was due.
     fn make_room(&mut self, now: Instant, own_clock: bool) -> bool {
+        let most = self.request.checks().len();
         (0..self.shards.len()).all(|position| {
+            if self.shards.get(position).is_none_or(|shard| shard.has_room(most, most)) {
+                return true;
+            }
             loop {
                 let (keys, log_entries) = self.needs(position, now);
                 let Some(shard) = self.shards.get_mut(position) else { return true };

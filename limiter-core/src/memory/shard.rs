@@ -73,6 +73,12 @@ impl Shard {
         self.slots.len()
     }
 
+    /// How many places there are for keys, and how many due instants are kept.
+    #[cfg(all(test, not(shuttle)))]
+    pub(super) fn kept(&self) -> (usize, usize) {
+        (self.slots.capacity(), self.queue.0.len())
+    }
+
     /// A cell for a key that is not here.
     pub(super) fn fresh(&self) -> Cell {
         Cell { state: None, version: self.floor }
