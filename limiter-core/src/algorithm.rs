@@ -15,8 +15,8 @@
 //! Each machine is one file with the same items in the same order: its state, `admits`, `take`,
 //! `refund`, `decision`. None reads a clock, none does I/O, none uses floating point.
 //!
-//! All arithmetic is in whole numbers within the bounds that [`Limit`](crate::Limit) and
-//! [`Instant`](crate::Instant) enforce: instants below 2^53, periods and horizons at most 2^52, amounts at
+//! All arithmetic is in whole numbers within the bounds that [`Limit`] and
+//! [`Instant`] enforce: instants below 2^53, periods and horizons at most 2^52, amounts at
 //! most 10^12. Sums of a few of them stay far below 2^64; products go through `fraction`.
 
 pub(crate) mod bucket;

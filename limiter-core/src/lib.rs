@@ -40,7 +40,7 @@
 //! | name what is limited | [`Key`]: different parts never share a key |
 //! | limit within this process | [`Memory`], whose `take` needs neither a runtime nor the heap |
 //! | ask several limits at once | [`Request`]: every layer is charged, or none |
-//! | add a store | [`Backend`], [`decide`] and [`Cells`]: one load, one decide, one write |
+//! | add a store | [`Backend`], [`decide()`] and [`Cells`]: one load, one decide, one write |
 //! | check what a store decided | [`Record::decisions`], which derives the answer and compares the verdict |
 //! | test or replay | [`Batch::at`] gives the instant; [`ManualClock`] stands still |
 //!
