@@ -170,7 +170,8 @@ impl Clock for ManualClock {
     }
 }
 
-#[cfg(all(test, feature = "memory"))]
+#[cfg(feature = "memory")]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -3,7 +3,8 @@
 mod locked;
 mod shard;
 mod sync;
-#[cfg(all(test, not(shuttle)))]
+#[cfg(not(shuttle))]
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

@@ -127,10 +127,10 @@ pub struct Verdict<'l> {
     allowed: bool,
 }
 
-impl<'l> Verdict<'l> {
+impl Verdict<'_> {
     #[cfg(feature = "memory")]
-    pub(crate) const fn new(allowed: bool, at: Instant, limit: &'l Limit, cost: u64, view: View) -> Self {
-        Self { view, at, limit, cost, allowed }
+    pub(crate) const fn new(allowed: bool, at: Instant, limit: &Limit, cost: u64, view: View) -> Verdict<'_> {
+        Verdict { view, at, limit, cost, allowed }
     }
 
     /// Whether it may go on.

@@ -94,6 +94,7 @@ impl State {
 
     /// [`State::view`], [`View::admits`] and, if so, [`State::take`]: one check. With one branch on the kind of state, so that
     /// the compiler sees each machine's three parts together.
+    #[cfg(feature = "memory")]
     #[inline]
     pub(crate) fn take_if(&mut self, limit: &Limit, now: Instant, cost: u64) -> (bool, View) {
         macro_rules! take_if {

@@ -99,12 +99,11 @@ impl<'m, 'r> Locked<'m, 'r> {
         fresh.clear();
         for (check, target) in request.checks().iter().zip(targets) {
             let Some(shard) = shards.get(target.shard) else { continue };
-            target.at = match shard.find(target.hash, &check.key) {
-                Some(place) => At::Known(place),
-                None => {
-                    fresh.push(shard.fresh());
-                    At::Fresh(fresh.len() - 1)
-                }
+            target.at = if let Some(place) = shard.find(target.hash, &check.key) {
+                At::Known(place)
+            } else {
+                fresh.push(shard.fresh());
+                At::Fresh(fresh.len() - 1)
             };
         }
     }

@@ -74,7 +74,8 @@ impl Shard {
     }
 
     /// How many places there are for keys, and how many due instants are kept.
-    #[cfg(all(test, not(shuttle)))]
+    #[cfg(not(shuttle))]
+    #[cfg(test)]
     pub(super) fn kept(&self) -> (usize, usize) {
         (self.slots.capacity(), self.queue.0.len())
     }
