@@ -78,6 +78,8 @@ mod limit;
 mod memory;
 mod outcome;
 mod request;
+#[cfg(feature = "script")]
+pub mod script;
 mod state;
 
 pub use algorithm::bucket::Bucket;
