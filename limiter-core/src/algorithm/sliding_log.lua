@@ -217,11 +217,8 @@ end
 -- In place as long as what is stored is mostly live, so that an admission costs the same whatever the log's length; and
 -- whole, with what was dropped before it left out, for a log so short that this is one command.
 local function save(log)
-  local bytes, from = {}, log.from
+  local bytes, from = {}, max(log.from, log.first)
   local whole = log.fresh or log.count <= CHUNK or log.first * 2 > log.count
-  if whole and log.first > from then
-    from = log.first
-  end
   for i = from, log.count - 1 do
     bytes[i - from + 1] = pack('<dd', log.ats[i - log.from + 1], log.uptos[i - log.from + 1])
   end

@@ -130,6 +130,7 @@ impl Exchange {
     }
 
     /// One outcome for each request, in the batch's order, once there is no further command. Before, all are unknown.
+    #[must_use]
     pub fn outcomes(mut self) -> Vec<Outcome> {
         if !matches!(self.stage, Stage::Done(_)) {
             self.stage = self.failed(ErrorKind::Unknown { in_flight: true }, "the call was given up");

@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn what_is_not_a_whole_number_of_that_size_is_refused() {
         // 1.5, 0.5, infinity, not a number, 2^53 + 2, 2^54, and too few bytes.
-        for bits in [0x3ff8 << 48, 0x3fe0 << 48, 0x7ff0 << 48, 0x7ff8 << 48, 0x4340_0000_0000_0001, 0x4350 << 48_u64] {
+        for bits in [0x3ff8_u64 << 48, 0x3fe0 << 48, 0x7ff0 << 48, 0x7ff8 << 48, 0x4340_0000_0000_0001, 0x4350 << 48] {
             assert_eq!(Reader(&bits.to_le_bytes()).signed(), None, "{bits:#x}");
         }
         assert_eq!(Reader(&(0x4340_u64 << 48).to_le_bytes()).signed(), Some(1 << 53));

@@ -115,9 +115,9 @@ impl Fold {
             if matches!(request.op(), Op::Take | Op::Peek) {
                 core &= view.admits(&check.limit, now, check.cost);
             }
-            let charged = charges && check.cost > 0;
-            layers.push(Layer { view, version: layer.version.saturating_sub(if charged { later } else { 0 }) });
-            if charged {
+            let paid = charges && check.cost > 0;
+            layers.push(Layer { view, version: layer.version.saturating_sub(if paid { later } else { 0 }) });
+            if paid {
                 charge(&mut layer.view, &check.limit, now, check.cost);
             }
         }

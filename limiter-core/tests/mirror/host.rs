@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use limiter_core::script::{Answer, Exchange, TEXT};
-use limiter_core::{Batch, Outcome};
+use limiter_core::{Batch, Limit, Outcome};
 use mlua::{Function, Lua, LuaString, Value, Variadic};
 
 #[derive(Debug, Default)]
@@ -27,6 +27,7 @@ pub(crate) struct Store {
 
 pub(crate) struct Host {
     lua: Lua,
+    text: String,
     script: Function,
     pub(crate) store: Rc<RefCell<Store>>,
     nonce: u64,
@@ -49,16 +50,30 @@ impl Host {
         let shared = Rc::clone(&store);
         let call = move |lua: &Lua, words: Variadic<LuaString>| {
             let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
-            Ok(call(lua, &mut shared.borrow_mut(), &words))
+            call(lua, &mut shared.borrow_mut(), &words).map_err(mlua::Error::runtime)
         };
         redis.set("call", lua.create_function(call).unwrap()).unwrap();
         globals.set("redis", redis).unwrap();
         let script = lua.load(text).set_name("script").into_function().unwrap();
-        Self { lua, script, store, nonce: 0 }
+        Self { lua, text: text.to_owned(), script, store, nonce: 0 }
+    }
+
+    /// One machine's `fits` for a single check of one unit, from numbers.
+    pub(crate) fn machine(&self, shape: u8) -> impl Fn((u64, u64, u64), &Limit, u64) -> u64 {
+        let (begin, end) = (format!("machines[{shape}] = function()\n"), format!("end\nmachines[{}]", shape + 1));
+        let text = self.text.split(&begin).nth(1).unwrap().split(&end).next().unwrap();
+        let fits: Function = self.lua.load(text).call::<Function>(()).unwrap();
+        let lua = self.lua.clone();
+        move |(a, b, c), limit, now| {
+            let table = lua.create_table().unwrap();
+            table.set("amount", limit.amount()).unwrap();
+            table.set("period", u64::try_from(limit.period().as_micros()).unwrap()).unwrap();
+            fits.call((a, b, c, table, now, 1, 0, 0, 1)).unwrap()
+        }
     }
 
     /// Decides a batch as an engine does.
-    pub(crate) fn submit(&mut self, batch: &Arc<Batch>) -> Vec<Outcome> {
+    pub(crate) fn submit(&mut self, batch: &Arc<Batch>) -> Result<Vec<Outcome>, String> {
         self.nonce += 1;
         {
             let mut store = self.store.borrow_mut();
@@ -73,83 +88,80 @@ impl Host {
             globals.set("ARGV", self.lua.create_sequence_from([argument]).unwrap()).unwrap();
             match self.script.call::<LuaString>(()) {
                 Ok(reply) => exchange.answer(Answer::Reply(&reply.as_bytes())),
-                Err(error) => panic!("the script failed: {error}"),
+                Err(error) => return Err(format!("the script failed: {error}")),
             }
         }
         let store = self.store.borrow();
         let timed = store.values.keys().all(|key| store.lives.contains_key(key));
-        assert!(timed, "a key without an expiry");
         drop(store);
-        exchange.outcomes()
+        if timed { Ok(exchange.outcomes()) } else { Err("a key without an expiry".to_owned()) }
     }
 }
 
-fn call(lua: &Lua, store: &mut Store, words: &[Vec<u8>]) -> Value {
+fn call(lua: &Lua, store: &mut Store, words: &[Vec<u8>]) -> Result<Value, String> {
     let text = |bytes: &[u8]| Value::String(lua.create_string(bytes).unwrap());
-    let number = |word: usize| -> usize {
-        let text = std::str::from_utf8(&words[word]).unwrap();
-        text.parse().unwrap_or_else(|_| panic!("{text} is not printed as a whole number"))
+    let number = |word: usize| -> Result<usize, String> {
+        let text = String::from_utf8_lossy(&words[word]);
+        text.parse().map_err(|_| format!("{text} is not printed as a whole number"))
+    };
+    let life = |word: usize| match number(word)? {
+        0 => Err("an expiry of 0".to_owned()),
+        life => Ok(u64::try_from(life).unwrap()),
     };
     let key = words.get(1).cloned().unwrap_or_default();
-    let name = std::str::from_utf8(&words[0]).unwrap();
+    let name = String::from_utf8_lossy(&words[0]);
     store.moved += words.iter().skip(2).map(Vec::len).sum::<usize>();
-    match (name, words.len()) {
+    match (&*name, words.len()) {
         ("TIME", 1) => {
             let (seconds, micros) = (store.now / 1_000_000, store.now % 1_000_000);
             let parts = [text(seconds.to_string().as_bytes()), text(micros.to_string().as_bytes())];
-            Value::Table(lua.create_sequence_from(parts).unwrap())
+            return Ok(Value::Table(lua.create_sequence_from(parts).unwrap()));
         }
         ("GETRANGE", 4) => {
-            assert_eq!(store.writes, 0, "a read after a write");
+            if store.writes > 0 {
+                return Err("a read after a write".to_owned());
+            }
             store.reads += 1;
             let value = store.values.get(&key).map_or(&[][..], Vec::as_slice);
-            let (start, end) = (number(2).min(value.len()), (number(3) + 1).min(value.len()));
+            let (start, end) = (number(2)?.min(value.len()), (number(3)? + 1).min(value.len()));
             store.moved += end.saturating_sub(start);
-            text(value.get(start..end).unwrap_or_default())
+            return Ok(text(value.get(start..end).unwrap_or_default()));
         }
-        ("SET", 5) => {
-            assert_eq!(words[3], b"PX");
-            store.writes += 1;
-            let life = u64::try_from(number(4)).unwrap();
-            assert!(life > 0, "an expiry of 0");
+        ("SET", 5) if words[3] == b"PX" => {
+            let life = life(4)?;
             store.values.insert(key.clone(), words[2].clone());
             store.lives.insert(key, life);
-            Value::Nil
         }
         ("SETRANGE", 4) => {
-            store.writes += 1;
-            let (start, bytes) = (number(2), &words[3]);
-            let value = store.values.get_mut(&key).expect("a range of a key that is there");
-            assert!(start <= value.len(), "a gap");
+            let (start, bytes) = (number(2)?, &words[3]);
+            let value = store.values.get_mut(&key).ok_or("a range of a key that is not there")?;
+            if start > value.len() {
+                return Err("a gap".to_owned());
+            }
             value.resize(value.len().max(start + bytes.len()), 0);
             value[start..start + bytes.len()].copy_from_slice(bytes);
-            Value::Nil
         }
         ("PEXPIRE", 3) => {
-            store.writes += 1;
-            let life = u64::try_from(number(2)).unwrap();
-            assert!(life > 0, "an expiry of 0");
-            store.lives.insert(key, life);
-            Value::Nil
+            store.lives.insert(key, life(2)?);
         }
         ("DEL", 2) => {
-            store.writes += 1;
-            assert!(store.values.remove(&key).is_some(), "a write for nothing");
+            store.values.remove(&key).ok_or("a write for nothing")?;
             store.lives.remove(&key);
-            Value::Nil
         }
-        _ => panic!("the script calls {name} with {} arguments", words.len() - 1),
+        _ => return Err(format!("the script calls {name} with {} arguments", words.len() - 1)),
     }
+    store.writes += 1;
+    Ok(Value::Nil)
 }
 
 /// `struct.pack` of the formats that the script uses: `<`, `d`, `B`, `I4`.
 fn pack(lua: &Lua, (format, values): (LuaString, Variadic<f64>)) -> mlua::Result<LuaString> {
     let (mut bytes, mut values) = (Vec::new(), values.iter().copied());
-    for letter in format.as_bytes().iter() {
+    for letter in &format.as_bytes() {
         match letter {
             b'd' => bytes.extend_from_slice(&values.next().unwrap().to_le_bytes()),
-            b'B' => bytes.push(whole(values.next().unwrap()).try_into().unwrap()),
-            b'I' => bytes.extend_from_slice(&u32::try_from(whole(values.next().unwrap())).unwrap().to_le_bytes()),
+            b'B' => bytes.extend_from_slice(&whole::<1>(values.next().unwrap())?),
+            b'I' => bytes.extend_from_slice(&whole::<4>(values.next().unwrap())?),
             b'<' | b'4' => {}
             other => panic!("format {}", char::from(*other)),
         }
@@ -158,9 +170,11 @@ fn pack(lua: &Lua, (format, values): (LuaString, Variadic<f64>)) -> mlua::Result
     lua.create_string(&bytes)
 }
 
-fn whole(number: f64) -> u64 {
-    assert!(number >= 0.0 && number.fract() == 0.0, "{number} is not a whole number");
-    format!("{number:.0}").parse().unwrap()
+fn whole<const N: usize>(number: f64) -> mlua::Result<[u8; N]> {
+    let not = || mlua::Error::runtime(format!("{number} is not a whole number of {N} bytes"));
+    let whole: u64 = format!("{number}").parse().map_err(|_| not())?;
+    let (bytes, rest) = whole.to_le_bytes().split_first_chunk().map(|(bytes, rest)| (*bytes, rest.to_vec())).unwrap();
+    if rest.iter().all(|byte| *byte == 0) { Ok(bytes) } else { Err(not()) }
 }
 
 fn unpack(_: &Lua, (format, bytes, from): (LuaString, LuaString, Option<usize>)) -> mlua::Result<Variadic<f64>> {
@@ -171,7 +185,7 @@ fn unpack(_: &Lua, (format, bytes, from): (LuaString, LuaString, Option<usize>))
         at += length;
         part.ok_or_else(|| mlua::Error::runtime("data string too short"))
     };
-    for letter in format.as_bytes().iter() {
+    for letter in &format.as_bytes() {
         match letter {
             b'd' => values.push(f64::from_le_bytes(next(8)?.try_into().unwrap())),
             b'B' => values.push(f64::from(next(1)?[0])),

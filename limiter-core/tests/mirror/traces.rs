@@ -68,7 +68,12 @@ const LIMITS: [&[&str]; 20] = [
 
 /// A lone clock and a few keys.
 pub(crate) struct Trace {
-    pub(crate) random: Random,
+    random: Random,
+    /// How many batches it has.
+    pub(crate) length: u32,
+    /// The most equal requests that follow each other, and the most requests that are thought up for one batch.
+    equal: u64,
+    width: u64,
     now: u64,
     keys: Vec<(Key, Vec<Limit>)>,
     /// What came before: requests, to ask them again; and instants, to refund what was taken at them.
@@ -92,18 +97,20 @@ impl Trace {
                 (Key::new("t", "mirror", [number.to_string()]), limits)
             })
             .collect();
-        Self { random, now, keys, requests: Vec::new(), taken: Vec::new(), edges: Vec::new() }
+        // Long traces of single checks, in which logs grow; and short ones of wide batches with long folds.
+        let (length, equal, width) = if random.one_in(2) { (150, 3, 2) } else { (25, 300, 12) };
+        Self { random, length, equal, width, now, keys, requests: Vec::new(), taken: Vec::new(), edges: Vec::new() }
     }
 
     pub(crate) fn batch(&mut self) -> Arc<Batch> {
         self.tick();
         let mut requests = Vec::new();
-        let length = if self.random.one_in(3) { 1 } else { 1 + self.random.below(12) };
+        let length = if self.random.one_in(3) { 1 } else { 1 + self.random.below(self.width) };
         for _ in 0..length {
             let Some(request) = self.request() else { continue };
             let equal = match self.random.below(8) {
-                0 => self.random.below(300),
-                1 | 2 => self.random.below(9),
+                0 => self.random.below(self.equal),
+                1 | 2 => self.random.below(self.equal.min(9)),
                 _ => 0,
             };
             requests.extend((0..=equal).map(|_| request.clone()));
