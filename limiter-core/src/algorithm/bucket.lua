@@ -8,12 +8,13 @@ local function counted(seen, ahead, rest, limit, now)
   if rest >= limit.amount then
     ahead, rest = ahead + 1, 0
   end
+  -- The horizon is counted from the last write, hence before the clock moves on.
+  if ahead > limit.horizon or ahead == limit.horizon and rest > limit.part then
+    ahead, rest = limit.horizon, limit.part
+  end
   if now > seen then
     -- What is rounded here lies more than 2^53 in the past, and counts as drained.
     ahead, seen = ahead + (seen - now), now
-  end
-  if ahead > limit.horizon or ahead == limit.horizon and rest > limit.part then
-    ahead, rest = limit.horizon, limit.part
   end
   local none = now - seen
   if ahead < none then
@@ -79,16 +80,19 @@ local function take(seen, ahead, rest, limit, now, _, long, part, n)
 end
 
 local function refund(seen, ahead, rest, limit, now, _, long, part)
-  local none
-  seen, ahead, rest, none = counted(seen, ahead, rest, limit, now)
-  local owed = ahead - none
-  if owed < long or owed == long and rest <= part then
-    return seen, none, 0
+  local latest, debt, spare, none = counted(seen, ahead, rest, limit, now)
+  local owed = debt - none
+  if owed == 0 and spare == 0 then
+    -- A bucket that is full has nothing to get back; a write would move its TAT on to now.
+    return seen, ahead, rest
   end
-  if rest < part then
-    return seen, ahead - long - 1, rest + limit.amount - part
+  if owed < long or owed == long and spare <= part then
+    return latest, none, 0
   end
-  return seen, ahead - long, rest - part
+  if spare < part then
+    return latest, debt - long - 1, spare + limit.amount - part
+  end
+  return latest, debt - long, spare - part
 end
 
 -- How long until the state is as good as never used, in us.

@@ -159,7 +159,8 @@ const SLIPS: &[(&str, &str)] = &[
     ("ahead, rest = ahead + 1, 0", "ahead, rest = ahead, 0"),
     ("if n % 2 == 1 then", "if n % 2 == 0 then"),
     ("part <= spare) and 1", "part < spare) and 1"),
-    ("return seen, ahead - long - 1, rest", "return seen, ahead - long, rest"),
+    ("return latest, debt - long - 1, spare", "return latest, debt - long, spare"),
+    ("if owed == 0 and spare == 0 then", "if false then"),
     ("longs[top] <= limit.horizon", "longs[top] < 1"),
     // The whole.
     ("and max(now - 1, cell.version)", "and now - 1"),
