@@ -17,6 +17,7 @@ mod codec;
 mod exchange;
 mod number;
 mod reply;
+mod server;
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -24,6 +25,7 @@ use std::sync::LazyLock;
 use sha1::{Digest, Sha1};
 
 pub use self::exchange::{Answer, Command, Exchange, Program};
+pub use self::server::{Server, refusal};
 
 /// The whole script.
 ///

@@ -83,8 +83,7 @@ pub enum Answer<'a> {
     /// | --- | --- |
     /// | it never left | [`ErrorKind::NotSent`] |
     /// | the server answered with an error; the script writes last, so nothing was applied | [`ErrorKind::Refused`] |
-    /// | it left, and its connection is gone | [`ErrorKind::Unknown`], settled |
-    /// | it left, and no answer came in time | [`ErrorKind::Unknown`], in flight |
+    /// | it left, and its connection broke or no answer came in time | [`ErrorKind::Unknown`], in flight |
     Failed(Error),
 }
 

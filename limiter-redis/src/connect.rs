@@ -1,0 +1,194 @@
+//! The one connection, made anew when it is lost.
+//!
+//! The driver's own manager would hide whether a call failed before or after it left, and would not look at the server again
+//! after a failover. Here each connection is made in one place, where the server is judged too; a call that finds none and
+//! gets none was not sent, for certain.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use limiter_core::script::{Command, Server};
+use limiter_core::{Error, ErrorKind};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, Cmd, Value};
+use tokio::sync::Mutex as Turn;
+use tokio::time::{Instant, timeout_at};
+
+use crate::ENGINE;
+use crate::config::Config;
+use crate::error::{Failure, not_sent, of_call, of_connecting, unknown};
+
+/// After an attempt in vain there is no other for this long: those who come meanwhile are told the same at once.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) struct Link {
+    client: Client,
+    config: Config,
+    state: Mutex<State>,
+    /// Whose turn it is to connect: the others wait, and use what that one gets.
+    turn: Turn<()>,
+}
+
+#[derive(Default)]
+struct State {
+    connection: Option<MultiplexedConnection>,
+    /// Grows with each connection, so that only the lost one is given up.
+    number: u64,
+    server: Option<Server>,
+    failed: Option<(Instant, Error)>,
+}
+
+impl Link {
+    /// Connects, and judges the server.
+    pub(crate) async fn connect(config: Config) -> Result<Self, Error> {
+        let client = client(&config).map_err(|error| of_connecting(&error))?;
+        let link = Self { client, config, state: Mutex::default(), turn: Turn::new(()) };
+        link.connection(Instant::now() + link.config.connect_timeout).await?;
+        Ok(link)
+    }
+
+    pub(crate) fn server(&self) -> Option<Server> {
+        self.state().server.clone()
+    }
+
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.config.call_timeout
+    }
+
+    /// Sends a command of the script, and waits for its reply until the deadline.
+    pub(crate) async fn call(&self, command: Command<'_>, deadline: Instant) -> Result<Vec<u8>, Failure> {
+        let connected = self.connection(deadline).await;
+        let (mut connection, number) = connected.map_err(|error| Failure::Failed { error, lost: false })?;
+        let command = packed(command);
+        let answer = match timeout_at(deadline, connection.req_packed_command(&command)).await {
+            Ok(Ok(Value::BulkString(reply))) => return Ok(reply),
+            Ok(Ok(Value::ServerError(error))) => of_call(&error.into()),
+            Ok(Ok(_)) => Failure::Failed { error: unknown("the answer is no string of bytes"), lost: true },
+            Ok(Err(error)) => of_call(&error),
+            // The connection is in step, and the answer may yet come. But a server that does not answer in time does not
+            // answer on a dead road either: with a new connection the next calls learn which it is.
+            Err(_) => Failure::Failed { error: unknown("the server did not answer in time"), lost: true },
+        };
+        if let Failure::Failed { lost: true, .. } = &answer {
+            self.give_up(number);
+        }
+        Err(answer)
+    }
+
+    async fn connection(&self, deadline: Instant) -> Result<(MultiplexedConnection, u64), Error> {
+        if let Some(connection) = self.present()? {
+            return Ok(connection);
+        }
+        let turn = timeout_at(deadline, self.turn.lock()).await;
+        let Ok(_turn) = turn else { return Err(not_sent("no connection in time")) };
+        // The one before may have got it, or may have found that there is none to get.
+        if let Some(connection) = self.present()? {
+            return Ok(connection);
+        }
+        let until = deadline.min(Instant::now() + self.config.connect_timeout);
+        let opened = timeout_at(until, self.open()).await;
+        let opened = opened.unwrap_or_else(|_| Err(not_sent("the server did not answer while connecting")));
+        let mut state = self.state();
+        match opened {
+            Ok((connection, server)) => {
+                if let Some(warning) = server.warning() {
+                    tracing::warn!(engine = ENGINE, "{warning}");
+                }
+                state.number += 1;
+                state.server = Some(server);
+                state.failed = None;
+                state.connection = Some(connection.clone());
+                Ok((connection, state.number))
+            }
+            Err(error) => {
+                state.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// The connection, if there is one; or why there is none, if that was just found out.
+    fn present(&self) -> Result<Option<(MultiplexedConnection, u64)>, Error> {
+        let state = self.state();
+        if let Some(connection) = &state.connection {
+            return Ok(Some((connection.clone(), state.number)));
+        }
+        match &state.failed {
+            Some((at, error)) if at.elapsed() < PAUSE => Err(error.clone()),
+            _ => Ok(None),
+        }
+    }
+
+    async fn open(&self) -> Result<(MultiplexedConnection, Server), Error> {
+        // The deadlines are ours: what the driver would time out, it could not tell from what it never sent.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let opened = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = opened.map_err(|error| of_connecting(&error))?;
+        let mut info = String::new();
+        for section in ["server", "memory", "replication"] {
+            match redis::cmd("INFO").arg(section).query_async::<String>(&mut connection).await {
+                Ok(text) => info.push_str(&text),
+                // A user who may run the script need not be one who may ask.
+                Err(error) if error.code() == Some("NOPERM") => {}
+                Err(error) => return Err(of_connecting(&error)),
+            }
+        }
+        let server = Server::of_info(&info);
+        match server.unfit() {
+            Some(why) => Err(Error::new(ENGINE, ErrorKind::Refused, why)),
+            None => Ok((connection, server)),
+        }
+    }
+
+    fn give_up(&self, number: u64) {
+        let mut state = self.state();
+        if state.number == number {
+            state.connection = None;
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("Link")
+            .field("config", &self.config)
+            .field("connected", &state.connection.is_some())
+            .field("server", &state.server)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn client(config: &Config) -> Result<Client, redis::RedisError> {
+    Client::open(config.info.clone())
+}
+
+#[cfg(feature = "tls")]
+fn client(config: &Config) -> Result<Client, redis::RedisError> {
+    if !matches!(config.info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+        return Client::open(config.info.clone());
+    }
+    // The driver asks rustls for the process's provider, and panics if there is none. One that is installed stays.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let root_cert = config.root_certificate.clone();
+    Client::build_with_tls(config.info.clone(), redis::TlsCertificates { client_tls: None, root_cert })
+}
+
+fn packed(command: Command<'_>) -> Cmd {
+    let [word, program] = command.program.words();
+    let bytes =
+        program.len() + command.argument.len() + command.keys.iter().map(|key| key.as_str().len()).sum::<usize>();
+    let mut packed = Cmd::with_capacity(4 + command.keys.len(), bytes + 16);
+    packed.arg(word).arg(program).arg(command.keys.len());
+    for key in command.keys {
+        packed.arg(key.as_str());
+    }
+    packed.arg(command.argument);
+    packed
+}
