@@ -28,7 +28,7 @@ const SCHEMES: [(&str, &str); 8] = [
 /// ```
 ///
 /// # Errors
-/// [`ConnectError`] if the scheme is not known or this build has no engine for it. The URL is never repeated: it may
+/// [`ConnectError`] if the scheme is not known, this build has no engine for it, or the store can't be reached or used. The URL is never repeated: it may
 /// hold a password.
 pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
@@ -36,6 +36,13 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
         #[cfg(feature = "memory")]
         "memory" if url == "memory:" => Ok(Arc::new(limiter_core::Memory::new())),
         "memory" if url != "memory:" => Err(ConnectError::Memory),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => Ok(Arc::new(limiter_redis::Redis::connect(limiter_redis::Config::from_url(url)?).await?)),
+        #[cfg(feature = "fred")]
+        "fred+redis" | "fred+rediss" => {
+            let url = url.strip_prefix("fred+").unwrap_or(url);
+            Ok(Arc::new(limiter_fred::Fred::connect(limiter_fred::Config::from_url(url)?).await?))
+        }
         _ => Err(match SCHEMES.iter().find(|(known, _)| *known == scheme) {
             Some((scheme, feature)) => ConnectError::NotBuilt { scheme, feature },
             None => ConnectError::Scheme,
@@ -44,9 +51,12 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
 }
 
 /// Why there is no connection to a store.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
+    /// The engine has no connection, or can't use the store.
+    #[error(transparent)]
+    Engine(#[from] limiter_core::Error),
     /// The URL does not begin with a scheme that is known.
     #[error(
         "store URL: the scheme is none of memory, redis, rediss, fred+redis, fred+rediss, postgres, postgresql, etcd"

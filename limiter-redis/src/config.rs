@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use limiter_core::{Error, ErrorKind};
 use redis::io::tcp::TcpSettings;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use crate::ENGINE;
 
@@ -21,8 +21,9 @@ pub struct Config {
 
 impl Config {
     /// Of a URL: `redis://[user][:password@]host[:port][/database]`, `rediss://` for TLS (feature `tls`), or
-    /// `redis+unix:///path[?db=N&user=…&pass=…]`. Special characters of a password are percent-encoded. `?protocol=resp3`
-    /// is understood.
+    /// `redis+unix:///path[?db=N&user=…&pass=…]`. Special characters of a password are percent-encoded.
+    /// `?protocol=resp2` is for a proxy that knows no RESP3: then a connection that was closed is noticed by the next call
+    /// only, whose outcome is *unknown*.
     ///
     /// # Errors
     /// Of kind [`ErrorKind::Refused`], if it can't be read or this build has no TLS. The URL is not repeated.
@@ -41,7 +42,10 @@ impl Config {
         }
         // Small calls that each wait for their answer: Nagle's algorithm would only hold them up.
         let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        let redis = info.redis_settings().clone().set_skip_set_lib_name();
+        let mut redis = info.redis_settings().clone().set_skip_set_lib_name();
+        if !url.contains("protocol=resp2") && !url.contains("protocol=2") {
+            redis = redis.set_protocol(ProtocolVersion::RESP3);
+        }
         Ok(Self {
             info: info.set_redis_settings(redis),
             connect_timeout: Duration::from_secs(1),

@@ -5,13 +5,15 @@
 //! gets none was not sent, for certain.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use limiter_core::script::{Command, Server};
 use limiter_core::{Error, ErrorKind};
+use redis::aio::SendError;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Client, Cmd, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, PushInfo, PushKind, Value};
 use tokio::sync::Mutex as Turn;
 use tokio::time::{Instant, timeout_at};
 
@@ -32,11 +34,18 @@ pub(crate) struct Link {
 
 #[derive(Default)]
 struct State {
-    connection: Option<MultiplexedConnection>,
+    connection: Option<Live>,
     /// Grows with each connection, so that only the lost one is given up.
     number: u64,
     server: Option<Server>,
     failed: Option<(Instant, Error)>,
+}
+
+/// A connection, and whether the driver has seen it closed (by RESP3; else only a call finds out).
+#[derive(Clone)]
+struct Live {
+    connection: MultiplexedConnection,
+    closed: Arc<AtomicBool>,
 }
 
 impl Link {
@@ -59,9 +68,9 @@ impl Link {
     /// Sends a command of the script, and waits for its reply until the deadline.
     pub(crate) async fn call(&self, command: Command<'_>, deadline: Instant) -> Result<Vec<u8>, Failure> {
         let connected = self.connection(deadline).await;
-        let (mut connection, number) = connected.map_err(|error| Failure::Failed { error, lost: false })?;
+        let (mut live, number) = connected.map_err(|error| Failure::Failed { error, lost: false })?;
         let command = packed(command);
-        let answer = match timeout_at(deadline, connection.req_packed_command(&command)).await {
+        let answer = match timeout_at(deadline, live.connection.req_packed_command(&command)).await {
             Ok(Ok(Value::BulkString(reply))) => return Ok(reply),
             Ok(Ok(Value::ServerError(error))) => of_call(&error.into()),
             Ok(Ok(_)) => Failure::Failed { error: unknown("the answer is no string of bytes"), lost: true },
@@ -76,7 +85,7 @@ impl Link {
         Err(answer)
     }
 
-    async fn connection(&self, deadline: Instant) -> Result<(MultiplexedConnection, u64), Error> {
+    async fn connection(&self, deadline: Instant) -> Result<(Live, u64), Error> {
         if let Some(connection) = self.present()? {
             return Ok(connection);
         }
@@ -109,10 +118,10 @@ impl Link {
     }
 
     /// The connection, if there is one; or why there is none, if that was just found out.
-    fn present(&self) -> Result<Option<(MultiplexedConnection, u64)>, Error> {
+    fn present(&self) -> Result<Option<(Live, u64)>, Error> {
         let state = self.state();
-        if let Some(connection) = &state.connection {
-            return Ok(Some((connection.clone(), state.number)));
+        if let Some(live) = state.connection.as_ref().filter(|live| !live.closed.load(Ordering::Relaxed)) {
+            return Ok(Some((live.clone(), state.number)));
         }
         match &state.failed {
             Some((at, error)) if at.elapsed() < PAUSE => Err(error.clone()),
@@ -120,9 +129,19 @@ impl Link {
         }
     }
 
-    async fn open(&self) -> Result<(MultiplexedConnection, Server), Error> {
+    async fn open(&self) -> Result<(Live, Server), Error> {
         // The deadlines are ours: what the driver would time out, it could not tell from what it never sent.
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let closed = Arc::new(AtomicBool::new(false));
+        if self.config.info.redis_settings().protocol().supports_resp3() {
+            let closed = Arc::clone(&closed);
+            config = config.set_push_sender(move |push: PushInfo| {
+                if push.kind == PushKind::Disconnection {
+                    closed.store(true, Ordering::Relaxed);
+                }
+                Ok::<(), SendError>(())
+            });
+        }
         let opened = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = opened.map_err(|error| of_connecting(&error))?;
         let mut info = String::new();
@@ -137,7 +156,7 @@ impl Link {
         let server = Server::of_info(&info);
         match server.unfit() {
             Some(why) => Err(Error::new(ENGINE, ErrorKind::Refused, why)),
-            None => Ok((connection, server)),
+            None => Ok((Live { connection, closed }, server)),
         }
     }
 
