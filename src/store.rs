@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use limiter_core::Backend;
 
-/// The schemes of all engines, with the feature that brings each.
-const SCHEMES: [(&str, &str); 8] = [
-    ("memory", "memory"),
-    ("redis", "redis"),
-    ("rediss", "redis"),
-    ("fred+redis", "fred"),
-    ("fred+rediss", "fred"),
-    ("postgres", "postgres"),
-    ("postgresql", "postgres"),
-    ("etcd", "etcd"),
+/// The schemes of all engines, with the feature that brings each. None: nobody has built it yet.
+const SCHEMES: [(&str, Option<&str>); 8] = [
+    ("memory", Some("memory")),
+    ("redis", Some("redis")),
+    ("rediss", Some("redis")),
+    ("fred+redis", Some("fred")),
+    ("fred+rediss", Some("fred")),
+    ("postgres", None),
+    ("postgresql", None),
+    ("etcd", None),
 ];
 
 /// Connects to the store at `url`: `memory:` is a table in this process.
@@ -28,8 +28,8 @@ const SCHEMES: [(&str, &str); 8] = [
 /// ```
 ///
 /// # Errors
-/// [`ConnectError`] if the scheme is not known, this build has no engine for it, or the store can't be reached or used. The URL is never repeated: it may
-/// hold a password.
+/// [`ConnectError`] if the scheme is not known, this build has no engine for it, or the store can't be reached or used. The URL is
+/// never repeated: it may hold a password.
 pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
@@ -44,7 +44,8 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
             Ok(Arc::new(limiter_fred::Fred::connect(limiter_fred::Config::from_url(url)?).await?))
         }
         _ => Err(match SCHEMES.iter().find(|(known, _)| *known == scheme) {
-            Some((scheme, feature)) => ConnectError::NotBuilt { scheme, feature },
+            Some((scheme, Some(feature))) => ConnectError::NotBuilt { scheme, feature },
+            Some((scheme, None)) => ConnectError::NotYet { scheme },
             None => ConnectError::Scheme,
         }),
     }
@@ -65,8 +66,14 @@ pub enum ConnectError {
     /// There is more than the scheme of `memory:`.
     #[error("store URL: `memory:` takes nothing after the colon")]
     Memory,
+    /// There is no engine for the scheme yet.
+    #[error("store URL: there is no engine for `{scheme}:` yet")]
+    NotYet {
+        /// The URL's scheme.
+        scheme: &'static str,
+    },
     /// This build has no engine for the scheme.
-    #[error("store URL: this build has no engine for `{scheme}:`; the feature `{feature}` brings it once it is built")]
+    #[error("store URL: this build has no engine for `{scheme}:`; the feature `{feature}` brings it")]
     NotBuilt {
         /// The URL's scheme.
         scheme: &'static str,

@@ -1,4 +1,4 @@
-//! Limits kept in Redis or Valkey: an engine of [limiter](https://docs.rs/limiter) on the `fred` crate.
+//! Limits kept in Redis: an engine of [limiter](https://docs.rs/limiter) on the `fred` crate.
 //!
 //! For those who have fred in their service already. The script, its wire form and the conversation are those of
 //! `limiter_core::script`, so a server may be shared with nodes that use `limiter-redis`: they count together.

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::connect::Link;
 use crate::error::Failure;
 
-/// Limits in one Redis or Valkey server, exact for all that use it.
+/// Limits in one Redis server, exact for all that use it.
 #[derive(Debug)]
 pub struct Redis {
     link: Link,

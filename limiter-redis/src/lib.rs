@@ -1,4 +1,4 @@
-//! Limits kept in Redis or Valkey: an engine of [limiter](https://docs.rs/limiter) on the `redis` crate.
+//! Limits kept in Redis: an engine of [limiter](https://docs.rs/limiter) on the `redis` crate.
 //!
 //! Each batch is one call of one script, decided on the server's own clock, exact for all nodes that use the server. The
 //! script, its wire form and the conversation are those of `limiter_core::script`; this crate holds the connection and tells

@@ -20,7 +20,9 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Backend>, Failure> {
         return Ok(Arc::new(Memory::builder().max_keys(MAX_KEYS).max_log_entries(MAX_LOG_ENTRIES).build()));
     }
     limiter::connect(url).await.map_err(|error| match error {
-        ConnectError::Scheme | ConnectError::Memory | ConnectError::NotBuilt { .. } => Failure::usage(error),
+        ConnectError::Scheme | ConnectError::Memory | ConnectError::NotBuilt { .. } | ConnectError::NotYet { .. } => {
+            Failure::usage(error)
+        }
         _ => Failure::new(Exit::Failed, error),
     })
 }
