@@ -3,8 +3,9 @@
 //! This crate knows no engines but memory, so whoever does hands in how to connect to a URL. The crate's own binary and
 //! the facade's `limiter conformance` are a few lines around [`run`].
 
+use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -124,9 +125,12 @@ where
         at_least: arguments.at_least,
         ..Options::default()
     };
+    known(&options)?;
     if arguments.list {
         return list(&options);
     }
+    // Before the run, so that a wrong path is no surprise at its end.
+    let junit = arguments.junit.as_deref().map(|path| Ok::<_, Failure>((path, create(path)?))).transpose()?;
     // Its scheme, and no more of the URL: it may hold a password.
     let scheme = arguments.store.split_once(':').map_or("store", |(scheme, _)| scheme).to_owned();
     let url = arguments.store.clone();
@@ -134,8 +138,30 @@ where
     // A store that is not there is not one that failed the suite.
     applicable(&subject).map_err(|failure| Failure::new(format!("no client of the store: {failure}")))?;
     let report = run_with(&subject, &options, progress);
+    let written = junit.map(|(path, mut file)| {
+        let xml = report.to_junit()?;
+        file.write_all(xml.as_bytes()).map_err(|error| unusable(path, &error))
+    });
     print(arguments, &report)?;
+    written.transpose()?;
     Ok(report.passed())
+}
+
+/// That each filter selects something: a misspelt one beside others would be left out in silence.
+fn known(options: &Options) -> Result<(), Failure> {
+    let paths: Vec<String> = cases().iter().map(Case::path).collect();
+    match options.filters.iter().find(|filter| !paths.iter().any(|path| path.contains(filter.as_str()))) {
+        Some(filter) => Err(Failure::new(format!("no case has `{filter}` in its name; --list shows all"))),
+        None => Ok(()),
+    }
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| unusable(path, &error))
+}
+
+fn unusable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("{}: {error}", path.display()))
 }
 
 fn list(options: &Options) -> Result<bool, Failure> {
@@ -157,9 +183,6 @@ fn progress(case: &CaseReport) {
 }
 
 fn print(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
-    if let Some(path) = &arguments.junit {
-        std::fs::write(path, report.to_junit()?)?;
-    }
     let mut output = std::io::stdout().lock();
     if arguments.json {
         writeln!(output, "{}", report.to_json()?)?;
