@@ -126,7 +126,8 @@ impl RateLimiter {
     /// gives its units back**. Waiters are not served in the order of their coming.
     ///
     /// # Errors
-    /// [`AcquireError::Deadline`] as soon as it is clear that the wait would be longer than `within`; nothing was taken then.
+    /// [`AcquireError::Deadline`] as soon as it is clear that the wait would be longer than `within`. Nothing stays taken: a place
+    /// in a leaky bucket's queue is given back in the background, and if that fails, it comes free with time.
     /// [`AcquireError::Check`] if the store did not decide, or if the cost can never pass.
     ///
     /// # Panics
