@@ -31,7 +31,7 @@ pub struct Arguments {
     /// Seeds all that is random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Calls in each recorded history
+    /// Calls in each recorded history, which ends after 3 s whatever is left
     #[arg(long, value_name = "N", default_value_t = 12_000, value_parser = clap::value_parser!(u32).range(24..=10_000_000))]
     pub calls: u32,
     /// The fewest cases that have to run [default: each selected one that applies to every engine]
