@@ -12,7 +12,7 @@ use tokio::time;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The wait would be longer than the caller allows. Nothing was taken.
+    /// The wait would be longer than the caller allows. Nothing stays taken.
     #[error("it would take {wait:?} more, past the deadline")]
     Deadline {
         /// How much longer it would have taken, had nothing else come.

@@ -93,11 +93,15 @@ impl RateLimiter {
 
     /// Gives back `cost` units that `taken` was granted: never above full, and nothing if the window they were taken in is over.
     ///
+    /// A refusal took nothing, so it gives nothing back. A `cost` over what was taken is not noticed, and admits the difference.
+    ///
     /// Returns what is left. Do not repeat a refund whose outcome is unknown: done twice, it admits its cost once too often.
     ///
     /// # Errors
     /// As [`check_n`](Self::check_n).
     pub async fn refund(&self, key: impl KeyParts, cost: u64, taken: &Decision) -> Result<Decision, CheckError> {
+        // Who gives back in one place whatever was decided must not open the limit by it.
+        let cost = if taken.allowed { cost } else { 0 };
         self.ask(Op::Refund { taken: taken.at }, key, cost).await
     }
 
@@ -126,7 +130,8 @@ impl RateLimiter {
     /// gives its units back**. Waiters are not served in the order of their coming.
     ///
     /// # Errors
-    /// [`AcquireError::Deadline`] as soon as it is clear that the wait would be longer than `within`; nothing was taken then.
+    /// [`AcquireError::Deadline`] as soon as it is clear that the wait would be longer than `within`. Nothing stays taken: a place
+    /// in a leaky bucket's queue is given back in the background, and if that fails, it comes free with time.
     /// [`AcquireError::Check`] if the store did not decide, or if the cost can never pass.
     ///
     /// # Panics

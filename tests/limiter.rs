@@ -43,6 +43,19 @@ async fn a_refund_gives_back_what_was_taken_in_this_window_only() {
 }
 
 #[tokio::test]
+async fn a_refund_of_a_refusal_gives_nothing_back() {
+    for limit in
+        ["2/1m fixed-window", "2/1m sliding-log", "2/1m sliding-counter", "2/1m token-bucket", "2/1m leaky-bucket"]
+    {
+        let (limiter, _) = limiter(limit);
+        assert!(limiter.check_n("a", 2).await.unwrap().allowed);
+        let refused = limiter.check("a").await.unwrap();
+        assert!(!refused.allowed);
+        assert_eq!(limiter.refund("a", 1, &refused).await.unwrap().remaining, 0, "{limit}");
+    }
+}
+
+#[tokio::test]
 async fn a_reset_forgets() {
     let (limiter, _) = limiter("1/1h sliding-log");
     assert!(limiter.check("a").await.unwrap().allowed);

@@ -3,8 +3,9 @@
 //! This crate knows no engines but memory, so whoever does hands in how to connect to a URL. The crate's own binary and
 //! the facade's `limiter conformance` are a few lines around [`run`].
 
+use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use limiter_core::{Backend, Memory};
 
 use crate::case::{Case, Failure, cases};
 use crate::report::{CaseReport, Report, Verdict};
+use crate::store::{self, Kind, Store};
 use crate::subject::{BoxError, Subject};
 use crate::suite::{Options, applicable, run_with};
 use crate::worker;
@@ -21,7 +23,8 @@ use crate::worker;
 #[derive(Clone, Debug, Args)]
 #[non_exhaustive]
 pub struct Arguments {
-    /// The store: `memory:` or the URL of one that this build has an engine for
+    /// The store: `memory:`, the URL of one that this build has an engine for, or `redis`, `fred+redis`, `postgres` or `etcd` for
+    /// one that is found or started for this run
     #[arg(long, value_name = "URL", default_value = "memory:")]
     pub store: String,
     /// Only cases whose `group::name` contains this; may be given more than once
@@ -30,7 +33,7 @@ pub struct Arguments {
     /// Seeds all that is random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Calls in each recorded history
+    /// Calls in each recorded history, which ends after 3 s whatever is left
     #[arg(long, value_name = "N", default_value_t = 12_000, value_parser = clap::value_parser!(u32).range(24..=10_000_000))]
     pub calls: u32,
     /// The fewest cases that have to run [default: each selected one that applies to every engine]
@@ -124,18 +127,57 @@ where
         at_least: arguments.at_least,
         ..Options::default()
     };
+    known(&options)?;
     if arguments.list {
         return list(&options);
     }
+    // Before the run, so that a wrong path is no surprise at its end.
+    let junit = arguments.junit.as_deref().map(|path| Ok::<_, Failure>((path, create(path)?))).transpose()?;
+    let (url, _started) = find(&arguments.store)?;
     // Its scheme, and no more of the URL: it may hold a password.
-    let scheme = arguments.store.split_once(':').map_or("store", |(scheme, _)| scheme).to_owned();
-    let url = arguments.store.clone();
-    let subject = Subject::new(scheme, move || connect(url.clone())).with_processes(arguments.store.clone());
+    let scheme = url.split_once(':').map_or("store", |(scheme, _)| scheme).to_owned();
+    let processes = url.clone();
+    let subject = Subject::new(scheme, move || connect(url.clone())).with_processes(processes);
     // A store that is not there is not one that failed the suite.
     applicable(&subject).map_err(|failure| Failure::new(format!("no client of the store: {failure}")))?;
     let report = run_with(&subject, &options, progress);
+    let written = junit.map(|(path, mut file)| {
+        let xml = report.to_junit()?;
+        file.write_all(xml.as_bytes()).map_err(|error| unusable(path, &error))
+    });
     print(arguments, &report)?;
+    written.transpose()?;
     Ok(report.passed())
+}
+
+/// The URL of the store that is asked for, and the store if it was started for the run: it ends when that is dropped.
+fn find(store: &str) -> Result<(String, Option<Store>), Failure> {
+    let (driver, name) = store.strip_prefix("fred+").map_or(("", store), |name| ("fred+", name));
+    let kind = match name {
+        "redis" => Kind::Redis,
+        "postgres" => Kind::Postgres,
+        "etcd" => Kind::Etcd,
+        _ => return Ok((store.to_owned(), None)),
+    };
+    let started = store::start(kind).map_err(|error| Failure::new(error.to_string()))?;
+    Ok((format!("{driver}{}", started.url()), Some(started)))
+}
+
+/// That each filter selects something: a misspelt one beside others would be left out in silence.
+fn known(options: &Options) -> Result<(), Failure> {
+    let paths: Vec<String> = cases().iter().map(Case::path).collect();
+    match options.filters.iter().find(|filter| !paths.iter().any(|path| path.contains(filter.as_str()))) {
+        Some(filter) => Err(Failure::new(format!("no case has `{filter}` in its name; --list shows all"))),
+        None => Ok(()),
+    }
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| unusable(path, &error))
+}
+
+fn unusable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("{}: {error}", path.display()))
 }
 
 fn list(options: &Options) -> Result<bool, Failure> {
@@ -157,9 +199,6 @@ fn progress(case: &CaseReport) {
 }
 
 fn print(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
-    if let Some(path) = &arguments.junit {
-        std::fs::write(path, report.to_junit()?)?;
-    }
     let mut output = std::io::stdout().lock();
     if arguments.json {
         writeln!(output, "{}", report.to_json()?)?;

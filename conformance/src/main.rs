@@ -17,6 +17,9 @@ fn main() -> ExitCode {
     match command::is_worker(command::memory) {
         Ok(false) => command::run(&Cli::parse().arguments, command::memory),
         Ok(true) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -31,7 +31,7 @@ pub struct Options {
     pub groups: Vec<Group>,
     /// Only cases whose `group::name` contains one of these; empty: all.
     pub filters: Vec<String>,
-    /// Calls in each recorded history.
+    /// Calls in each recorded history, which ends after 3 s whatever is left. The report tells how many were made.
     pub calls: u32,
     /// The fewest cases that have to have run. None: each selected case that applies to every engine.
     pub at_least: Option<usize>,

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use limiter_core::Backend;
 use serde::{Deserialize, Serialize};
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::case::Failure;
 use crate::history::Call;
@@ -103,17 +104,21 @@ struct Worker {
     child: Child,
     lines: Receiver<String>,
     calls: PathBuf,
+    /// Kept until the worker has read it.
+    _task: TempPath,
 }
 
 impl Worker {
     fn start(plan: &Plan, workers: &Workers, process: u32, directory: &Path) -> Result<Self, Failure> {
         let calls = directory.join(format!("calls-{process}"));
-        let path = directory.join(format!("task-{process}"));
+        // The URL may hold a password: unlike the folder, a temporary file is this user's alone.
+        let mut file = NamedTempFile::new_in(directory)?;
         let task = Task { plan: plan.clone(), process, url: workers.url.clone(), calls: calls.clone() };
-        serde_json::to_writer(File::create(&path)?, &task)?;
+        serde_json::to_writer(&mut file, &task)?;
+        let task = file.into_temp_path();
         let mut child = Command::new(std::env::current_exe()?)
             .args(&workers.args)
-            .env(VARIABLE, path)
+            .env(VARIABLE, &task)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -128,7 +133,7 @@ impl Worker {
                 }
             }
         });
-        Ok(Self { child, lines, calls })
+        Ok(Self { child, lines, calls, _task: task })
     }
 
     fn ready(&mut self) -> Result<(), Failure> {

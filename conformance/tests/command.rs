@@ -42,7 +42,15 @@ fn the_report_is_json_and_junit_too() {
 
 #[test]
 fn what_did_not_run_proves_nothing() {
-    assert_eq!(conformance(&["there-is-no-such-case"]).status.code(), Some(1));
+    // A misspelt filter is told, also beside one that is not.
+    for args in
+        [&["there-is-no-such-case"][..], &["layers", "there-is-no-such-case"], &["--list", "there-is-no-such-case"]]
+    {
+        let output = conformance(args);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.starts_with("error: no case has `there-is-no-such-case` in its name"), "{told}");
+    }
     // These cases do not apply to memory.
     assert_eq!(conformance(&["failures"]).status.code(), Some(1));
     assert_eq!(conformance(&["layers::", "--at-least", "9"]).status.code(), Some(1));
@@ -54,6 +62,14 @@ fn a_store_that_is_not_there_is_an_error_of_its_own() {
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert!(!text.contains("secret"), "{text}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named_before_anything_is_run() {
+    let output = conformance(&["layers", "--junit", "/no/such/folder/junit.xml"]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.starts_with("error: /no/such/folder/junit.xml: No such file"), "{told}");
 }
 
 #[test]

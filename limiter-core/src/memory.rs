@@ -146,7 +146,7 @@ impl<C: Clock> Memory<C> {
     ///
     /// # Errors
     /// [`CheckError::Request`] if the cost can never pass; [`CheckError::NotSent`] of kind [`ErrorKind::Full`](crate::ErrorKind::Full) if the key is new
-    /// and the table full of live ones. Nothing was charged then.
+    /// and the table full of live ones, or its log would grow and the room for entries is used up. Nothing was charged then.
     pub fn take<'l>(&self, key: &Key, limit: &'l Limit, cost: u64) -> Result<Verdict<'l>, CheckError> {
         if cost > limit.capacity() {
             return Err(RequestError::CostExceedsLimit { index: 0, cost, limit: limit.capacity() }.into());

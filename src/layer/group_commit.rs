@@ -26,8 +26,9 @@ use self::lane::Lane;
 ///
 /// # Lanes
 /// Requests are spread over several lanes, each with one call in flight at most. A request of one check goes by its key, so that **a
-/// key always rides one lane** and the process never races itself for it. A request of several checks goes by the *scope* of the first:
-/// those of one tenant meet in one lane, which they would at the store too. Exactness is the engine's and never depends on the lane.
+/// key that is always asked alone rides one lane** and the process never races itself for it. A request of several checks goes by the
+/// *scope* of the first: those of one tenant meet in one lane, which they would at the store too. Exactness is the engine's and never
+/// depends on the lane.
 ///
 /// Inside a call, equal requests are put side by side, so that an engine can fold them into one step. Requests that differ and share
 /// a key keep the order in which they came.

@@ -88,7 +88,11 @@ impl<'m, 'r> Locked<'m, 'r> {
         let terms = self.request.checks().iter().map(|check| (&check.limit, check.cost));
         let record = decide_terms(Op::Peek, terms, now, self);
         if record.allowed {
-            return Err(Error::new(ENGINE, ErrorKind::Full, "the table is full of keys with a live debt"));
+            return Err(Error::new(
+                ENGINE,
+                ErrorKind::Full,
+                "no room: the table has as many live keys (`max_keys`) or log entries (`max_log_entries`) as it may",
+            ));
         }
         Ok(record)
     }

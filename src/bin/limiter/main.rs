@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     match command::is_worker(connect) {
         Ok(false) => {}
         Ok(true) => return ExitCode::SUCCESS,
-        Err(_) => return ExitCode::FAILURE,
+        Err(failure) => return Failure::new(Exit::Failed, failure).report().into(),
     }
     // A flag that can't be read, `--help` and `--version` end in here, with status 2, 0 and 0.
     let cli = Cli::parse();
