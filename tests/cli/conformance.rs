@@ -22,3 +22,13 @@ fn a_store_that_is_not_there_is_no_failure_of_the_suite_and_keeps_its_password()
     assert!(ended.err.contains("store URL: the scheme is none of memory"), "{}", ended.err);
     assert!(!ended.err.contains("marker"), "{}", ended.err);
 }
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_store_is_started_for_the_run_and_gone_after_it() {
+    let ended = limiter(&["conformance", "--store", "redis", "--json", "several_processes", "one_instant"], "");
+    assert_eq!(ended.status, 0, "{}", ended.err);
+    let report: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!((&report["subject"], &report["failed"]), (&"redis".into(), &0.into()), "{report}");
+    assert!(ended.err.contains("ok  concurrency::several_processes"), "{}", ended.err);
+}
