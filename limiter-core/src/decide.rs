@@ -10,6 +10,7 @@ use crate::instant::Instant;
 use crate::limit::Limit;
 use crate::outcome::{Layer, Record};
 use crate::request::{Op, Request};
+use crate::source::Basis;
 use crate::state::{State, View};
 
 /// What is kept for one key: its state, and the number of that state.
@@ -116,5 +117,5 @@ pub(crate) fn decide_terms<'a>(
             }
         }
     }
-    Record { allowed, at: now, layers }
+    Record { allowed, at: now, layers, basis: Basis::Store }
 }

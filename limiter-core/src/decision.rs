@@ -5,6 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::instant::Instant;
+use crate::source::Source;
 
 /// The answer of one limit.
 ///
@@ -39,9 +40,22 @@ pub struct Decision {
     pub delay: Duration,
     /// The instant at which it was decided.
     pub at: Instant,
+    /// Whose word it is, and whether the numbers above mean anything.
+    pub source: Source,
 }
 
 impl Decision {
+    /// Whether the store counted units for it, which a refund may give back: it allowed, and neither a fallback nor nobody did.
+    #[must_use]
+    pub const fn charged(&self) -> bool {
+        self.allowed && matches!(self.source, Source::Store)
+    }
+
+    /// Of a limit that was not asked: it is in nobody's way, and has no numbers.
+    pub(crate) fn uncounted(limit: u64, at: Instant, source: Source) -> Self {
+        Self { source, ..Self::from_micros(true, limit, 0, None, 0, 0, at) }
+    }
+
     #[inline]
     pub(crate) fn from_micros(
         allowed: bool,
@@ -60,6 +74,7 @@ impl Decision {
             reset_after: Duration::from_micros(reset_after),
             delay: Duration::from_micros(delay),
             at,
+            source: Source::Store,
         }
     }
 }
@@ -77,18 +92,27 @@ pub struct Decisions {
     pub delay: Duration,
     /// The instant at which it was decided.
     pub at: Instant,
+    /// Whose word it is: of an answer that a fallback gave, the least trusted of its limits'.
+    pub source: Source,
     layers: SmallVec<[Decision; 4]>,
 }
 
 impl Decisions {
-    pub(crate) fn of(allowed: bool, at: Instant, layers: SmallVec<[Decision; 4]>) -> Self {
+    pub(crate) fn of(allowed: bool, at: Instant, source: Source, layers: SmallVec<[Decision; 4]>) -> Self {
         Self {
             allowed,
             retry_after: layers.iter().filter_map(|layer| layer.retry_after).max(),
             delay: layers.iter().map(|layer| layer.delay).max().unwrap_or_default(),
             at,
+            source,
             layers,
         }
+    }
+
+    /// Whether the store counted units for it, which a refund may give back.
+    #[must_use]
+    pub const fn charged(&self) -> bool {
+        self.allowed && matches!(self.source, Source::Store)
     }
 
     /// One answer for each limit, in the order of the request. In a refused request a limit that would have

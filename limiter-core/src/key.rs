@@ -65,6 +65,21 @@ impl Key {
         Self(key.into())
     }
 
+    /// The rule, as the key spells it: escaped, or its hash if it is too long. So it is printable, and has neither `:` nor braces.
+    ///
+    /// ```
+    /// use limiter_core::Key;
+    ///
+    /// assert_eq!(Key::new("tenant-7", "api", ["user-42"]).rule(), "api");
+    /// assert_eq!(Key::new("}:x", "a:b", ["c"]).rule(), "a%3Ab");
+    /// ```
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        // A scope has no brace of its own.
+        let after = self.0.split_once("}:").map_or("", |(_, after)| after);
+        after.split(':').next().unwrap_or_default()
+    }
+
     /// The text that is stored: printable ASCII.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -41,6 +41,8 @@
 //! | limit within this process | [`Memory`], whose `take` needs neither a runtime nor the heap |
 //! | ask several limits at once | [`Request`]: every layer is charged, or none |
 //! | add a store | [`Backend`], [`decide()`] and [`Cells`]: one load, one decide, one write |
+//! | keep a state as bytes | [`State::write_bytes`], [`State::from_bytes`] |
+//! | check numbers that a store hands back | [`State::check`], [`View::check`] |
 //! | check what a store decided | [`Record::decisions`], which derives the answer and compares the verdict |
 //! | test or replay | [`Batch::at`] gives the instant; [`ManualClock`] stands still |
 //!
@@ -62,7 +64,8 @@
 //!
 //! # Features
 //!
-//! `memory` (on by default): the in-memory engine and its clock. `serde`: a [`Limit`] as its text.
+//! `memory` (on by default): the in-memory engine and its clock. `serde`: a [`Limit`] as its text. `fold`: what an engine needs whose
+//! store runs the step itself. `script`: the same for Redis, with the script.
 
 mod algorithm;
 mod backend;
@@ -70,6 +73,8 @@ mod clock;
 mod decide;
 mod decision;
 mod error;
+#[cfg(feature = "fold")]
+pub mod fold;
 mod fraction;
 mod instant;
 mod key;
@@ -80,6 +85,7 @@ mod outcome;
 mod request;
 #[cfg(feature = "script")]
 pub mod script;
+mod source;
 mod state;
 
 pub use algorithm::bucket::Bucket;
@@ -102,4 +108,5 @@ pub use limit::{
 pub use memory::{Memory, MemoryBuilder};
 pub use outcome::{Divergence, Layer, Outcome, Record, Verdict};
 pub use request::{Batch, Check, MAX_CHECKS, Op, Request, RequestError};
-pub use state::{State, View};
+pub use source::Source;
+pub use state::{State, Unsound, View};

@@ -4,11 +4,13 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use crate::algorithm::fixed_window::FixedWindow;
 use crate::decision::{Decision, Decisions};
 use crate::error::Error;
 use crate::instant::Instant;
 use crate::limit::Limit;
-use crate::request::{Op, Request};
+use crate::request::{MAX_CHECKS, Op, Request};
+use crate::source::{Basis, Source};
 use crate::state::View;
 
 /// What became of one request.
@@ -61,6 +63,7 @@ pub struct Record {
     /// The instant at which it was decided.
     pub at: Instant,
     pub(crate) layers: SmallVec<[Layer; 4]>,
+    pub(crate) basis: Basis,
 }
 
 /// What one check was decided on.
@@ -73,11 +76,46 @@ pub struct Layer {
     pub version: u64,
 }
 
+/// In place of what was not asked. It is never read.
+const NOTHING: Layer = Layer { view: View::FixedWindow(FixedWindow { start: 0, count: 0 }), version: 0 };
+
 impl Record {
     /// A request's verdict and instant, and a layer for each of its checks, in the request's order.
     #[must_use]
     pub fn new(allowed: bool, at: Instant, layers: impl IntoIterator<Item = Layer>) -> Self {
-        Self { allowed, at, layers: layers.into_iter().collect() }
+        Self { allowed, at, layers: layers.into_iter().collect(), basis: Basis::Store }
+    }
+
+    /// A refusal from memory, at `at`: what the store told of each check earlier and that still refuses, or None for a check that is
+    /// not asked because another refuses.
+    #[must_use]
+    pub fn from_cache(at: Instant, layers: impl IntoIterator<Item = Option<Layer>>) -> Self {
+        let mut unasked = 0;
+        let layers = layers.into_iter().take(MAX_CHECKS).enumerate().map(|(check, layer)| {
+            layer.unwrap_or_else(|| {
+                unasked |= 1 << check;
+                NOTHING
+            })
+        });
+        let layers = layers.collect();
+        Self { allowed: false, at, layers, basis: Basis::Cache { unasked } }
+    }
+
+    /// A verdict in place of the store's: for each check what counted it and the share of the limit that it was counted by, or None if
+    /// nothing did and it passes.
+    #[must_use]
+    pub fn from_fallback(allowed: bool, at: Instant, layers: impl IntoIterator<Item = Option<(Layer, Limit)>>) -> Self {
+        let (layers, shares): (SmallVec<[Layer; 4]>, Vec<Option<Limit>>) = layers
+            .into_iter()
+            .map(|counted| counted.map_or((NOTHING, None), |(layer, share)| (layer, Some(share))))
+            .unzip();
+        Self { allowed, at, layers, basis: Basis::Fallback(shares.into()) }
+    }
+
+    /// Whose word it is.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.basis.source()
     }
 
     /// What each check was decided on, in the request's order.
@@ -101,16 +139,21 @@ impl Record {
         let layers: SmallVec<[Decision; 4]> = checks
             .iter()
             .zip(&self.layers)
-            .map(|(check, layer)| {
-                let cost = cost(check.cost);
-                layer.view.decision(&check.limit, self.at, cost, charged && cost > 0)
+            .enumerate()
+            .map(|(index, (check, layer))| {
+                let (source, share) = self.basis.of(index);
+                if !source.has_numbers() {
+                    return Decision::uncounted(check.limit.capacity(), self.at, source);
+                }
+                let (limit, cost) = (share.unwrap_or(&check.limit), cost(check.cost));
+                Decision { source, ..layer.view.decision(limit, self.at, cost, charged && cost > 0) }
             })
             .collect();
         let core = layers.iter().all(|layer| layer.allowed);
         if core != self.allowed {
             return Err(Divergence { engine: self.allowed, core: Some(core) });
         }
-        Ok(Decisions::of(core, self.at, layers))
+        Ok(Decisions::of(core, self.at, self.source(), layers))
     }
 }
 

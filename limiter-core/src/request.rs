@@ -92,6 +92,12 @@ impl Request {
         Self::new(Op::Take, [Check::new(key, limit, cost)])
     }
 
+    /// Some of the checks of a sound request, for one of the steps that it takes.
+    #[cfg(feature = "script")]
+    pub(crate) fn part(op: Op, checks: impl Iterator<Item = Check>) -> Self {
+        Self { op, checks: checks.collect() }
+    }
+
     /// What is done.
     #[must_use]
     pub const fn op(&self) -> Op {

@@ -12,20 +12,33 @@
 //!
 //! Equal requests of one batch travel as one step with a count, of which the script admits as many as fit, in order.
 //! The outcomes are exactly those that they would have had one by one.
+//!
+//! On a cluster two more conversations lie around this one: a [`Spread`] splits the batch by slot, in rounds, and a [`Round`] brings each
+//! part to the node of its slot, and to another one if that refuses.
 
+mod address;
 mod codec;
 mod exchange;
 mod number;
 mod reply;
+mod round;
 mod server;
+mod slot;
+mod slots;
+mod spread;
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use sha1::{Digest, Sha1};
 
+pub use self::address::{Address, Together};
 pub use self::exchange::{Answer, Command, Exchange, Program};
+pub use self::round::{Advice, Reached, Round, Sending};
 pub use self::server::{Server, refusal};
+pub use self::slot::{SLOTS, slot_of};
+pub use self::slots::{Elsewhere, Node, Slots};
+pub use self::spread::{Part, Spread};
 
 /// The whole script.
 ///
@@ -42,6 +55,7 @@ pub const TEXT: &str = concat!(
     "end\nmachines[4] = function()\n",
     include_str!("algorithm/bucket.lua"),
     "end\n",
+    include_str!("script/plain.lua"),
     include_str!("script/main.lua"),
 );
 

@@ -1,5 +1,8 @@
 //! What is stored for a key, and what one decision reads of it.
 
+mod sound;
+mod stored;
+
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::sliding_counter::SlidingCounter;
@@ -7,6 +10,8 @@ use crate::algorithm::sliding_log::{LogView, SlidingLog};
 use crate::decision::Decision;
 use crate::instant::Instant;
 use crate::limit::{Algorithm, Limit};
+
+pub use sound::Unsound;
 
 /// A key's state: one variant for each machine. The two buckets are one machine.
 ///
@@ -75,6 +80,18 @@ impl State {
             Self::Bucket(state) => state.reset_at(),
         };
         Instant::saturating_from_micros(micros)
+    }
+
+    /// The latest instant that the state tells of: of its last write, of its newest entry, or at which its window begins. A clock
+    /// that shows less is behind the one that wrote it. The epoch if it tells of none.
+    #[must_use]
+    pub fn latest(&self) -> Instant {
+        Instant::saturating_from_micros(match self {
+            Self::FixedWindow(state) => state.start,
+            Self::SlidingLog(log) => log.newest(),
+            Self::SlidingCounter(state) => state.start,
+            Self::Bucket(state) => state.seen,
+        })
     }
 
     /// Charges `cost`. Whether it may pass was asked before, by [`View::admits`].

@@ -81,7 +81,7 @@ fn others_at_other_keys_do_not_keep_equal_requests_apart() {
     let steps = |requests: Vec<Request>| {
         let exchange = Exchange::new("test", Arc::new(Batch { requests, at: None }), NONCE);
         let argument = exchange.command().unwrap().argument.to_vec();
-        u32::from_le_bytes(argument[20..24].try_into().unwrap())
+        u32::from_le_bytes(argument[21..25].try_into().unwrap())
     };
     assert_eq!(steps(vec![take("a"), take("b"), take("a"), take("b")]), 2);
     assert_eq!(steps(vec![take("a"), both.clone(), take("a"), take("c"), both.clone()]), 5);

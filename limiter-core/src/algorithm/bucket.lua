@@ -100,4 +100,23 @@ local function left(seen, ahead, rest, _, now)
   return ahead + (seen - now) + (rest > 0 and 1 or 0)
 end
 
-return fits, take, refund, left
+-- `fits` and `take` in one: how many pass, and the state after them.
+local function step(seen, ahead, rest, limit, now, cost, long, part, n)
+  if n > 1 or cost == 0 then
+    local k = fits(seen, ahead, rest, limit, now, cost, long, part, n)
+    if k > 0 and cost > 0 then
+      return k, take(seen, ahead, rest, limit, now, cost, long, part, k)
+    end
+    return k
+  end
+  local none
+  seen, ahead, rest, none = counted(seen, ahead, rest, limit, now)
+  long, part = plus(ahead, rest, long, part, limit.amount)
+  local room = limit.horizon + none
+  if long < room or long == room and part <= limit.part then
+    return 1, seen, long, part
+  end
+  return 0
+end
+
+return fits, take, left, step, refund

@@ -101,4 +101,13 @@ local function left(start, current, previous, limit, now)
   return 0
 end
 
-return fits, take, refund, left
+-- `fits` and `take` in one: how many pass, and the state after them.
+local function step(a, b, c, limit, now, cost, _, _, n)
+  local k = fits(a, b, c, limit, now, cost, nil, nil, n)
+  if k == 0 then
+    return k
+  end
+  return k, take(a, b, c, limit, now, cost, nil, nil, k)
+end
+
+return fits, take, left, step, refund

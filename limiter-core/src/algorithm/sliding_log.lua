@@ -238,4 +238,4 @@ local function save(log)
   return bytes
 end
 
-return fits, take, refund, left, new, view, opens, save
+return fits, take, left, nil, refund, new, view, opens, save

@@ -43,11 +43,14 @@ pub struct LogView {
 
 impl SlidingLog {
     /// A log of these (instant in µs, cost) pairs, which must be in order of time. Costs of 0 are left out.
+    ///
+    /// Pairs that come from outside may be anything: [`State::check`](crate::State::check) tells whether the log is sound.
     #[must_use]
     pub fn from_entries(entries: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut log = Self::default();
         for (at, cost) in entries {
-            log.push(at, cost);
+            // What came from outside is checked afterwards, so until then no sum may wrap.
+            log.push(at, cost.min(u64::MAX - log.sum()));
         }
         log
     }
@@ -90,6 +93,11 @@ impl SlidingLog {
     #[inline]
     pub(crate) fn reset_at(&self, limit: &Limit) -> u64 {
         self.entries.back().map_or(0, |entry| entry.at + limit.period_micros())
+    }
+
+    /// The newest entry's instant, in µs since the epoch; 0 if the log is empty.
+    pub(crate) fn newest(&self) -> u64 {
+        self.entries.back().map_or(0, |entry| entry.at)
     }
 
     #[inline]

@@ -104,7 +104,7 @@ impl Exchange {
             Stage::Text => Program::Text(TEXT),
             Stage::Done(_) => return None,
         };
-        Some(Command { program, keys: &self.call.keys, argument: &self.call.argument })
+        Some(Command { program, keys: self.call.plan.keys(), argument: &self.call.argument })
     }
 
     /// Tells what came of the last command.

@@ -1,24 +1,18 @@
--- A log's head has 50 bytes, then come its entries of 16. The first read of a key brings the first 16 with it.
-local FORMAT, HEAD, ENTRY, FIRST = 1, 50, 16, '305'
--- A key outlives its use by this many ms: housekeeping needs no precision, and a clock that steps back by less finds it.
-local SLACK = 1000
--- At a given instant the state's time is not this server's, so a key stays this many ms at least.
-local GIVEN = 3600000
+-- The full form: whatever there is.
 
-local argument = ARGV[1]
-local now, limit_count, step_count, position = unpack('<dI4I4', argument, 9)
-local given = now >= 0
-if not given then
-  local time = call('TIME')
-  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-end
+local byte = string.byte
+local TAKE, PEEK, REFUND, RESET = 0, 1, 2, 3
+local NONE = 0
+-- A log's head has 50 bytes, then come its entries of 16. The first read of a key brings the first 16 with it.
+local HEAD, ENTRY, FIRST = 50, 16, '305'
 
 local limits, logs = {}, false
-for i = 1, limit_count do
+for i = 1, term_count do
   local limit, shape = {}, nil
   shape, limit.amount, limit.period, limit.horizon, limit.part, position = unpack('<Bdddd', argument, position)
   limit.shape, logs = shape, logs or shape == LOG
-  limit.fits, limit.take, limit.refund, limit.left, limit.new, limit.view, limit.opens, limit.save = machines[shape]()
+  limit.fits, limit.take, limit.left, limit.step, limit.refund, limit.new, limit.view, limit.opens, limit.save =
+    machines[shape]()
   limits[i] = limit
 end
 
@@ -109,7 +103,7 @@ local function settle(op, n, k, taken, cell, limit, cost, long, part)
   return pack('<dddd', x, y, z, cell.version)
 end
 
-local reply = { sub(argument, 1, 8), pack('<d', now) }
+local reply = { pack('<I4I4d', low, high, now) }
 for _ = 1, step_count do
   local op, n, checks, taken
   op, n, checks, taken, position = unpack('<BI4Bd', argument, position)

@@ -33,13 +33,27 @@ impl Server {
     /// Why a limiter can't work with it, if it can't.
     #[must_use]
     pub fn unfit(&self) -> Option<&'static str> {
-        let major = self.version.split('.').next().and_then(|major| major.parse::<u32>().ok());
         if self.replica {
             return Some("the server is a replica, which can't be written to");
         }
         if self.cluster {
-            return Some("the server is a node of a cluster, and this engine is for a single server");
+            return Some("the server is a node of a cluster: the URL has to begin with redis-cluster://");
         }
+        self.too_old()
+    }
+
+    /// The same of a node of a cluster. A replica among them says so itself, and where its primary is.
+    #[must_use]
+    pub fn unfit_node(&self) -> Option<&'static str> {
+        // One that tells nothing of itself is taken at the URL's word.
+        if !self.cluster && !self.version.is_empty() {
+            return Some("the server is not a node of a cluster");
+        }
+        self.too_old()
+    }
+
+    fn too_old(&self) -> Option<&'static str> {
+        let major = self.version.split('.').next().and_then(|major| major.parse::<u32>().ok());
         // Before 5 a script may not write once it has read the time.
         major.filter(|major| *major < 6).map(|_| "the server is older than Redis 6")
     }
@@ -75,7 +89,9 @@ pub fn refusal(code: &str) -> &'static str {
         "MASTERDOWN" => "the server has lost its primary",
         "MISCONF" => "the server can't save its data, and refuses to be written to",
         "WRONGTYPE" => "a key holds something else than a limit's state",
-        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => "the server is a node of a cluster",
+        "CLUSTERDOWN" => "the cluster is down, or a part of it",
+        "TRYAGAIN" => "the keys are being moved to another node",
+        "MOVED" | "ASK" | "CROSSSLOT" => "the keys are at another node of the cluster",
         _ => "the server answered with an error",
     }
 }
@@ -94,11 +110,13 @@ mod tests {
         let judge = |from: &str, to: &str| Server::of_info(&INFO.replace(from, to));
         assert!(judge("role:master", "role:slave").unfit().is_some_and(|why| why.contains("replica")));
         assert!(judge("standalone", "cluster").unfit().is_some_and(|why| why.contains("cluster")));
+        assert!(judge("standalone", "cluster").unfit_node().is_none());
+        assert!(fit.unfit_node().is_some_and(|why| why.contains("not a node")));
         assert!(judge("7.0.15", "5.0.14").unfit().is_some());
         assert_eq!(judge("7.0.15", "10.1").unfit(), None);
         assert!(judge("noeviction", "allkeys-lru").warning().is_some_and(|why| why.contains("evict")));
         // A server that may not tell is taken as it is, with a word to its operator.
         let mute = Server::of_info("");
-        assert!(mute.unfit().is_none() && mute.warning().is_some());
+        assert!(mute.unfit().is_none() && mute.unfit_node().is_none() && mute.warning().is_some());
     }
 }

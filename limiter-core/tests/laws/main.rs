@@ -17,5 +17,6 @@ mod nothing;
 #[path = "../oracle/mod.rs"]
 mod oracle;
 mod refunds;
+mod stored;
 mod trace;
 mod waits;

@@ -117,6 +117,14 @@ fn call(lua: &Lua, store: &mut Store, words: &[Vec<u8>]) -> Result<Value, String
             let parts = [text(seconds.to_string().as_bytes()), text(micros.to_string().as_bytes())];
             return Ok(Value::Table(lua.create_sequence_from(parts).unwrap()));
         }
+        ("GET", 2) => {
+            if store.writes > 0 {
+                return Err("a read after a write".to_owned());
+            }
+            store.reads += 1;
+            let value = store.values.get(&key).map(Vec::as_slice);
+            return Ok(value.map_or(Value::Boolean(false), text));
+        }
         ("GETRANGE", 4) => {
             if store.writes > 0 {
                 return Err("a read after a write".to_owned());

@@ -13,43 +13,18 @@
 )]
 
 mod host;
+mod model;
 mod traces;
 
-use std::collections::HashMap;
 use std::env;
 use std::sync::Arc;
 
 use limiter_core::script::TEXT;
-use limiter_core::{Batch, Cell, Cells, Instant, Key, Limit, Op, Record, Request, decide};
+use limiter_core::{Batch, Cell, Instant, Key, Limit, Op, Record, Request, decide};
 
 use self::host::Host;
+use self::model::Model;
 use self::traces::{Random, Trace};
-
-/// The cells that the core decides on.
-#[derive(Default)]
-struct Model(HashMap<Key, Cell>);
-
-struct Of<'a> {
-    model: &'a mut Model,
-    request: &'a Request,
-}
-
-impl Cells for Of<'_> {
-    fn cell(&mut self, index: usize) -> &mut Cell {
-        self.model.0.entry(self.request.checks()[index].key.clone()).or_default()
-    }
-}
-
-impl Model {
-    fn submit(&mut self, batch: &Batch) -> Vec<Record> {
-        let now = batch.at.unwrap();
-        let records =
-            batch.requests.iter().map(|request| decide(request, now, &mut Of { model: self, request })).collect();
-        // A store keeps no version of a key that it does not keep.
-        self.0.retain(|_, cell| cell.state.is_some());
-        records
-    }
-}
 
 fn charges(request: &Request, record: &Record) -> bool {
     match request.op() {
@@ -169,6 +144,13 @@ const SLIPS: &[(&str, &str)] = &[
     ("k = k * n", "k = k"),
     ("elseif cell.bumped then", "elseif false then"),
     ("given and max(life, GIVEN) or life", "life"),
+    // The plain form.
+    ("if long < room or long == room and part <= limit.part then", "if long < room then"),
+    ("(version or max(now - 1, 0)) + k", "(version or max(now - 1, 0)) + 1"),
+    ("    if is ~= shape then", "    if false then"),
+    ("          if k < n then", "          if false then"),
+    ("now, term.cost, term.long, term.rest, k)", "now, term.cost, term.long, term.rest, n)"),
+    ("given and max(left, GIVEN) or left", "left"),
 ];
 
 #[test]
