@@ -9,27 +9,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use limiter_core::script::{Command, Server};
+use limiter_core::script::{Command, Node, Server};
 use limiter_core::{Error, ErrorKind};
 use redis::aio::SendError;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Client, Cmd, PushInfo, PushKind, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::Mutex as Turn;
 use tokio::time::{Instant, timeout_at};
 
 use crate::ENGINE;
 use crate::config::Config;
 use crate::error::{Failure, not_sent, of_call, of_connecting, unknown};
+use crate::sentinel::Sentinels;
 
 /// After an attempt in vain there is no other for this long: those who come meanwhile are told the same at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Link {
-    client: Client,
-    config: Config,
+    config: Arc<Config>,
+    place: Place,
     state: Mutex<State>,
     /// Whose turn it is to connect: the others wait, and use what that one gets.
     turn: Turn<()>,
+}
+
+/// Which server a link leads to.
+pub(crate) enum Place {
+    /// The configuration's own.
+    Configured,
+    /// The primary that the sentinels name, asked anew for each connection.
+    Sentinels(Sentinels),
+    /// A node of a cluster.
+    Node(Node),
 }
 
 #[derive(Default)]
@@ -49,12 +60,17 @@ struct Live {
 }
 
 impl Link {
-    /// Connects, and judges the server.
-    pub(crate) async fn connect(config: Config) -> Result<Self, Error> {
-        let client = client(&config).map_err(|error| of_connecting(&error))?;
-        let link = Self { client, config, state: Mutex::default(), turn: Turn::new(()) };
-        link.connection(Instant::now() + link.config.connect_timeout).await?;
-        Ok(link)
+    pub(crate) fn new(config: Arc<Config>, place: Place) -> Self {
+        Self { config, place, state: Mutex::default(), turn: Turn::new(()) }
+    }
+
+    /// Connects, if there is no connection, and judges the server.
+    pub(crate) async fn connect(&self) -> Result<(), Error> {
+        self.connection(Instant::now() + self.config.connect_timeout).await.map(drop)
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.state().connection.as_ref().is_some_and(|live| !live.closed.load(Ordering::Relaxed))
     }
 
     pub(crate) fn server(&self) -> Option<Server> {
@@ -71,18 +87,55 @@ impl Link {
         let (mut live, number) = connected.map_err(|error| Failure::Failed { error, lost: false })?;
         let command = packed(command);
         let answer = match timeout_at(deadline, live.connection.req_packed_command(&command)).await {
-            Ok(Ok(Value::BulkString(reply))) => return Ok(reply),
-            Ok(Ok(Value::ServerError(error))) => of_call(&error.into()),
-            Ok(Ok(_)) => Failure::Failed { error: unknown("the answer is no string of bytes"), lost: true },
-            Ok(Err(error)) => of_call(&error),
-            // The connection is in step, and the answer may yet come. But a server that does not answer in time does not
-            // answer on a dead road either: with a new connection the next calls learn which it is.
-            Err(_) => Failure::Failed { error: unknown("the server did not answer in time"), lost: true },
+            Ok(Ok(value)) => reply(value),
+            Ok(Err(error)) => Err(of_call(&error)),
+            Err(_) => Err(late()),
         };
-        if let Failure::Failed { lost: true, .. } = &answer {
+        if let Err(Failure::Failed { lost: true, .. }) = &answer {
             self.give_up(number);
         }
-        Err(answer)
+        answer
+    }
+
+    /// Sends commands at once, and waits for all replies until the deadline: one for each command, in their order.
+    pub(crate) async fn calls(&self, pipeline: &Pipeline, deadline: Instant) -> Vec<Result<Value, Failure>> {
+        let count = pipeline.len();
+        let all = |failure: &dyn Fn() -> Failure| (0..count).map(|_| Err(failure())).collect();
+        let (mut live, number) = match self.connection(deadline).await {
+            Ok(connected) => connected,
+            Err(error) => return all(&|| Failure::Failed { error: error.clone(), lost: false }),
+        };
+        let answers: Vec<_> = match timeout_at(deadline, live.connection.req_packed_commands(pipeline, 0, count)).await
+        {
+            Ok(Ok(values)) if values.len() == count => values.into_iter().map(Ok).collect(),
+            Ok(Ok(_)) => all(&|| Failure::Failed { error: unknown("there are too few answers"), lost: true }),
+            Ok(Err(error)) => all(&|| of_call(&error)),
+            Err(_) => all(&late),
+        };
+        if answers.iter().any(|answer| matches!(answer, Err(Failure::Failed { lost: true, .. }))) {
+            self.give_up(number);
+        }
+        answers
+    }
+
+    /// Sends an administrative command.
+    pub(crate) async fn ask(&self, command: &Cmd, deadline: Instant) -> Result<Value, Error> {
+        let (mut live, number) = self.connection(deadline).await?;
+        let answer = timeout_at(deadline, live.connection.req_packed_command(command)).await;
+        let answer = answer.map(|answer| answer.and_then(Value::extract_error));
+        match answer {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                if !matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension) {
+                    self.give_up(number);
+                }
+                Err(of_connecting(&error))
+            }
+            Err(_) => {
+                self.give_up(number);
+                Err(not_sent("the server did not answer in time"))
+            }
+        }
     }
 
     async fn connection(&self, deadline: Instant) -> Result<(Live, u64), Error> {
@@ -142,7 +195,14 @@ impl Link {
                 Ok::<(), SendError>(())
             });
         }
-        let opened = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        let info = match &self.place {
+            Place::Configured => self.config.info.clone(),
+            Place::Sentinels(sentinels) => self.config.info_of(&sentinels.primary(&self.config).await?),
+            Place::Node(node) => self.config.info_of(node),
+        };
+        let unusable = "the address or the TLS settings can't be used";
+        let client = client(info, &self.config).map_err(|_| Error::new(ENGINE, ErrorKind::Refused, unusable))?;
+        let opened = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = opened.map_err(|error| of_connecting(&error))?;
         let mut info = String::new();
         for section in ["server", "memory", "replication"] {
@@ -154,7 +214,8 @@ impl Link {
             }
         }
         let server = Server::of_info(&info);
-        match server.unfit() {
+        let unfit = if matches!(self.place, Place::Node(_)) { server.unfit_node() } else { server.unfit() };
+        match unfit {
             Some(why) => Err(Error::new(ENGINE, ErrorKind::Refused, why)),
             None => Ok((Live { connection, closed }, server)),
         }
@@ -184,22 +245,37 @@ impl fmt::Debug for Link {
 }
 
 #[cfg(not(feature = "tls"))]
-fn client(config: &Config) -> Result<Client, redis::RedisError> {
-    Client::open(config.info.clone())
+pub(crate) fn client(info: ConnectionInfo, _config: &Config) -> Result<Client, RedisError> {
+    Client::open(info)
 }
 
 #[cfg(feature = "tls")]
-fn client(config: &Config) -> Result<Client, redis::RedisError> {
-    if !matches!(config.info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-        return Client::open(config.info.clone());
+pub(crate) fn client(info: ConnectionInfo, config: &Config) -> Result<Client, RedisError> {
+    if !matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+        return Client::open(info);
     }
     // The driver asks rustls for the process's provider, and panics if there is none. One that is installed stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let root_cert = config.root_certificate.clone();
-    Client::build_with_tls(config.info.clone(), redis::TlsCertificates { client_tls: None, root_cert })
+    Client::build_with_tls(info, redis::TlsCertificates { client_tls: None, root_cert })
 }
 
-fn packed(command: Command<'_>) -> Cmd {
+/// The script's reply, if it is one.
+pub(crate) fn reply(value: Value) -> Result<Vec<u8>, Failure> {
+    match value {
+        Value::BulkString(reply) => Ok(reply),
+        Value::ServerError(error) => Err(of_call(&error.into())),
+        _ => Err(Failure::Failed { error: unknown("the answer is no string of bytes"), lost: true }),
+    }
+}
+
+/// The connection is in step, and the answer may yet come. But a server that does not answer in time does not answer on a dead
+/// road either: with a new connection the next calls learn which it is.
+fn late() -> Failure {
+    Failure::Failed { error: unknown("the server did not answer in time"), lost: true }
+}
+
+pub(crate) fn packed(command: Command<'_>) -> Cmd {
     let [word, program] = command.program.words();
     let bytes =
         program.len() + command.argument.len() + command.keys.iter().map(|key| key.as_str().len()).sum::<usize>();

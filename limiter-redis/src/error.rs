@@ -1,6 +1,6 @@
 //! What each of the driver's errors means: nothing was applied, or that is not known.
 
-use limiter_core::script::refusal;
+use limiter_core::script::{Elsewhere, refusal};
 use limiter_core::{Error, ErrorKind};
 use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
 
@@ -13,6 +13,8 @@ pub(crate) enum Failure {
     NoScript,
     /// Anything else. `lost` if the connection is of no more use.
     Failed { error: Error, lost: bool },
+    /// A node of a cluster refused, since the keys are to be asked for in another way.
+    Elsewhere { error: Error, to: Elsewhere },
 }
 
 pub(crate) fn not_sent(message: &'static str) -> Error {
@@ -30,6 +32,9 @@ pub(crate) fn of_call(error: &RedisError) -> Failure {
         // The script writes last, and all at once: an error of the server means that it did not.
         Kind::Server(_) | Kind::Extension => {
             let code = error.code().unwrap_or_default();
+            if let Some(to) = Elsewhere::of_error(code, error.detail().unwrap_or_default()) {
+                return Failure::Elsewhere { error: Error::new(ENGINE, ErrorKind::Refused, refusal(code)), to };
+            }
             // A primary that became a replica: the next connection may lead to the new one.
             let lost = matches!(code, "READONLY" | "MASTERDOWN" | "NOAUTH");
             Failure::Failed { error: Error::new(ENGINE, ErrorKind::Refused, refusal(code)), lost }
@@ -84,6 +89,15 @@ mod tests {
         for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset, io::ErrorKind::TimedOut] {
             let Failure::Failed { error, lost } = of_call(&io::Error::from(kind).into()) else { panic!("{kind}") };
             assert_eq!((error.kind(), lost), (ErrorKind::Unknown { in_flight: true }, true), "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_redirection_is_a_certain_refusal() {
+        let to = Elsewhere::Moved(Some(("127.0.0.1".to_owned(), 6_381)));
+        for (line, due) in [("MOVED 3999 127.0.0.1:6381", to), ("CLUSTERDOWN Hash slot not served", Elsewhere::Later)] {
+            let Failure::Elsewhere { error, to } = of_call(&server(line)) else { panic!("{line}") };
+            assert_eq!((error.kind(), to), (ErrorKind::Refused, due), "{line}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The engine on servers of its own: the worked examples, many tasks at one key, and servers that fail.
+//! The engine on servers of its own: many tasks at one key, and servers that fail.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,14 +8,13 @@
     reason = "a test stops on the first thing that is not as it should be"
 )]
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use limiter_conformance::race;
 use limiter_conformance::store::{Kind, Launch, Store};
-use limiter_conformance::vectors::{self, Answer, Expected, Step, Vector};
 use limiter_core::{
-    Backend, BackendExt, Batch, Check, CheckError, Error, ErrorKind, Instant, Key, Limit, Op, Outcome, Request,
+    Backend, BackendExt, Batch, Check, CheckError, Error, ErrorKind, Instant, Key, Op, Outcome, Request,
 };
 use limiter_redis::{Config, Redis};
 use tokio::time::Instant as Clock;
@@ -50,75 +49,10 @@ fn failure(outcome: &Outcome) -> &Error {
     outcome.record().unwrap_err()
 }
 
-fn request(vector: &Vector, step: &Step, limits: &[Limit]) -> Option<Request> {
-    let checks =
-        limits.iter().zip(&step.keys).enumerate().map(|(index, (limit, key))| {
-            Check::new(Key::new(&vector.case, index.to_string(), [key]), *limit, step.cost)
-        });
-    Request::new(Op::Take, checks).ok()
-}
-
-#[tokio::test]
-async fn the_server_gives_every_worked_answer() {
-    let store = server();
-    let engine = engine(&store).await;
-    let mut steps = 0;
-    for vector in &vectors::all().unwrap() {
-        let limits: Vec<Limit> = vector.limits.iter().map(|limit| limit.parse().unwrap()).collect();
-        for (number, step) in vector.steps.iter().enumerate() {
-            let answer = match request(vector, step, &limits) {
-                None => Expected::CostExceedsLimit,
-                Some(request) => {
-                    let at = Some(Instant::from_micros(step.t).unwrap());
-                    let batch = Arc::new(Batch { requests: vec![request], at });
-                    let outcome = engine.submit(Arc::clone(&batch)).await.remove(0);
-                    Expected::Decided(Answer::from(&outcome.decisions(&batch.requests[0]).unwrap()))
-                }
-            };
-            assert_eq!(answer, step.expected, "{} step {number}: {step:?} under {limits:?}", vector.case);
-            steps += 1;
-        }
-    }
-    assert_eq!(steps, 5_760, "steps");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_on_two_nodes_take_exactly_what_there_is() {
     let store = server();
-    for limit in
-        ["500/1h fixed-window", "500/1h sliding-log", "500/1h sliding-counter", "1/366d token-bucket burst=142"]
-    {
-        let capacity = limit.parse::<Limit>().unwrap().capacity();
-        let nodes = [Arc::new(engine(&store).await), Arc::new(engine(&store).await)];
-        let tasks: Vec<_> = (0..64)
-            .map(|task| {
-                let node = Arc::clone(&nodes[task % 2]);
-                tokio::spawn(async move {
-                    let mut versions = Vec::new();
-                    for round in 0..20 {
-                        // Alone, and in batches that fold.
-                        let requests = vec![take("hot", limit); if round % 4 == 0 { 5 } else { 1 }];
-                        for outcome in node.submit(Arc::new(Batch { requests, at: None })).await {
-                            let record = outcome.record().unwrap();
-                            if record.allowed {
-                                versions.push(record.layers()[0].version);
-                            }
-                        }
-                    }
-                    versions
-                })
-            })
-            .collect();
-        let mut versions = Vec::new();
-        for task in tasks {
-            versions.extend(task.await.unwrap());
-        }
-        let distinct: HashSet<u64> = versions.iter().copied().collect();
-        assert_eq!((versions.len(), distinct.len()), (usize::try_from(capacity).unwrap(), versions.len()), "{limit}");
-        let span = versions.iter().max().unwrap() - versions.iter().min().unwrap();
-        assert_eq!(span + 1, capacity, "{limit}: no version is left out");
-        admin(&store, &["FLUSHALL"]).await;
-    }
+    race([Arc::new(engine(&store).await), Arc::new(engine(&store).await)]).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
