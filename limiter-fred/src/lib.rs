@@ -16,12 +16,16 @@
 //! ```
 //!
 //! # How it differs from `limiter-redis`
-//! - fred keeps the connection, and connects anew by itself. The server is looked at (role, version, eviction policy) once, at
-//!   the start; a primary that becomes a replica later refuses each call until fred's connection ends.
+//! - fred keeps the connection, and connects anew by itself. The server is looked at (version, eviction policy) once, at
+//!   the start. A primary that becomes a replica, or stops answering, is left at the next call; calls that are in flight on its
+//!   connection then are *unknown*.
+//! - fred's own cluster client is not used: what may be sent once at most, it can't send again to the node that a slot moved to. Each
+//!   node has a client of its own here, and the slots are kept as `limiter-redis` keeps them.
 //! - While there is no connection, the first call may wait for its timeout and be *unknown*; the others fail at once.
 //! - fred's last release is of February 2025.
 
 mod backend;
+mod cluster;
 mod config;
 mod connect;
 mod error;
