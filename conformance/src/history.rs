@@ -26,7 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use limiter_core::{Instant, Key, Layer, Limit, Op, Outcome, Record};
+use limiter_core::{Instant, Key, Layer, Limit, Op, Outcome, Record, Source};
 
 mod ledger;
 mod life;
@@ -35,6 +35,7 @@ mod replay;
 mod window;
 
 pub use ledger::Ledger;
+pub(crate) use ledger::admitted_between;
 pub use replay::{Lost, Replay};
 pub use window::Window;
 
@@ -93,6 +94,12 @@ pub enum Answer {
         /// What each check was decided on.
         layers: Vec<Layer>,
     },
+    /// A layer refused from what it remembered of an earlier refusal, and the store was not asked. It changed nothing and tells of no
+    /// version, so there is nothing to replay. That the limit is reached all the same is what cases of steady demand show.
+    Remembered {
+        /// The layer's instant.
+        at: Instant,
+    },
     /// It was certainly not applied.
     NotSent,
     /// It may have been applied.
@@ -102,6 +109,7 @@ pub enum Answer {
 impl From<&Outcome> for Answer {
     fn from(outcome: &Outcome) -> Self {
         match outcome {
+            Outcome::Denied(record) if record.source() == Source::Cache => Self::Remembered { at: record.at },
             Outcome::Allowed(record) | Outcome::Denied(record) => {
                 let Record { allowed, at, .. } = record;
                 Self::Decided { allowed: *allowed, at: *at, layers: record.layers().to_vec() }

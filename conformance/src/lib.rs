@@ -2,16 +2,20 @@
 
 mod case;
 pub mod command;
+pub mod fault;
 mod figures;
 #[doc(hidden)]
 pub mod harness;
 pub mod history;
+pub mod load;
 mod monotonic;
 #[cfg(feature = "mutants")]
 pub mod mutant;
 pub mod proxy;
+mod race;
 mod random;
 mod report;
+pub mod rig;
 #[cfg(feature = "mutants")]
 pub mod stand_in;
 pub mod store;
@@ -26,6 +30,7 @@ mod workload;
 
 pub use case::{Case, Failure, Group, cases};
 pub use figures::Figures;
+pub use race::race;
 pub use random::Random;
 pub use report::{CaseReport, Report, Verdict};
 pub use subject::{Ability, BoxError, BoxFuture, Connected, Numbering, Stored, Subject};

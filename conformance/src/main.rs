@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Ok(false) => command::run(&Cli::parse().arguments, command::memory),
         Ok(true) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            eprintln!("limiter-conformance: {failure}");
             ExitCode::FAILURE
         }
     }

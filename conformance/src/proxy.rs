@@ -96,8 +96,10 @@ pub enum Then {
 }
 
 /// What connections follow: it changes with every [`Proxy::set`] and [`Proxy::reset`].
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Plan {
+    /// Where new connections are carried to.
+    upstream: SocketAddr,
     fault: Fault,
     /// Counts the faults set.
     era: u64,
@@ -126,7 +128,7 @@ impl Proxy {
     ///
     /// The operating system's, if there is no port or no thread to be had.
     pub fn start(upstream: SocketAddr) -> io::Result<Self> {
-        let (plan, plans) = watch::channel(Plan::default());
+        let (plan, plans) = watch::channel(Plan { upstream, fault: Fault::Pass, era: 0, resets: 0 });
         let (orders, inbox) = mpsc::unbounded_channel();
         let counters = Arc::new(Counters::default());
         let listener = draw_port()?;
@@ -140,7 +142,7 @@ impl Proxy {
                 runtime.block_on(async {
                     let listener = TcpListener::from_std(listener)?;
                     started.send(Ok(())).ok();
-                    accept(listener, upstream, plans, shared, inbox).await
+                    accept(listener, plans, shared, inbox).await
                 })
             });
             // Nobody listens to this once the proxy has started; until then it is the reason.
@@ -198,6 +200,12 @@ impl Proxy {
         let old = self.counters.live();
         self.plan.send_modify(|plan| plan.resets += 1);
         self.wait_for_end_of(&old)
+    }
+
+    /// Carries connections that come from now on to another server, as an address that moves in a failover does. Those that
+    /// are open stay where they are: [`reset`](Self::reset) ends them.
+    pub fn redirect(&self, upstream: SocketAddr) {
+        self.plan.send_modify(|plan| plan.upstream = upstream);
     }
 
     /// What went through the proxy so far.
@@ -258,7 +266,6 @@ fn gone() -> io::Error {
 /// Accepts connections, unless told not to, until the proxy is dropped.
 async fn accept(
     listener: TcpListener,
-    upstream: SocketAddr,
     plans: watch::Receiver<Plan>,
     counters: Arc<Counters>,
     mut orders: mpsc::UnboundedReceiver<Order>,
@@ -284,7 +291,7 @@ async fn accept(
             connection = accepted => match connection {
                 Ok((client, _)) => {
                     // In this order, and here: a reset that finds the connection counted reaches it.
-                    let resets = plans.borrow().resets;
+                    let Plan { upstream, resets, .. } = *plans.borrow();
                     let open = Counters::open(&counters);
                     tokio::spawn(connection::carry(client, upstream, plans.clone(), resets, open));
                 }

@@ -118,6 +118,11 @@ impl Report {
         serde_json::to_string_pretty(&Whole { passed: self.passed(), run, failed, not_applicable, report: self })
     }
 
+    /// The report for people; without `unicode`, in ASCII alone as far as it is our own text.
+    pub(crate) const fn text(&self, unicode: bool) -> Text<'_> {
+        Text { report: self, unicode }
+    }
+
     /// The groups in their order, each with its cases.
     fn groups(&self) -> Vec<(Group, Vec<&CaseReport>)> {
         let mut groups: Vec<(Group, Vec<&CaseReport>)> = Vec::new();
@@ -130,9 +135,10 @@ impl Report {
         groups
     }
 
-    fn table(&self) -> Table {
+    fn table(&self, unicode: bool) -> Table {
         let mut table = Table::new();
-        table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+        let style = if unicode { presets::UTF8_BORDERS_ONLY } else { presets::ASCII_BORDERS_ONLY_CONDENSED };
+        table.load_style(style).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header([
             "group",
             "cases",
@@ -152,9 +158,9 @@ impl Report {
                 line.add(case);
             }
             all.merge(&line);
-            table.add_row(line.cells(group.name()));
+            table.add_row(line.cells(group.name(), unicode));
         }
-        table.add_row(all.cells("all"));
+        table.add_row(all.cells("all", unicode));
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -191,7 +197,7 @@ impl Line {
         self.took += other.took;
     }
 
-    fn cells(&self, name: &str) -> [String; 10] {
+    fn cells(&self, name: &str, unicode: bool) -> [String; 10] {
         let Figures { calls, differences, .. } = self.figures;
         let per_second = u128::from(calls) * 1_000 / self.took.as_millis().max(1);
         [
@@ -202,7 +208,7 @@ impl Line {
             self.not_applicable.to_string(),
             calls.to_string(),
             differences.to_string(),
-            reached(self.figures),
+            reached(self.figures, unicode),
             per_second.to_string(),
             format!("{:.1}", self.took.as_secs_f64()),
         ]
@@ -210,9 +216,9 @@ impl Line {
 }
 
 /// Admitted units against those that were due: `1` if they are the same.
-fn reached(figures: Figures) -> String {
+fn reached(figures: Figures, unicode: bool) -> String {
     match (figures.admitted, figures.due) {
-        (_, 0) => "–".to_owned(),
+        (_, 0) => if unicode { "–" } else { "-" }.to_owned(),
         (admitted, due) if admitted == due => format!("1 ({due})"),
         (admitted, due) => {
             let millionths = u128::from(admitted) * 1_000_000 / u128::from(due);
@@ -221,11 +227,18 @@ fn reached(figures: Figures) -> String {
     }
 }
 
-impl fmt::Display for Report {
+/// A report, and whether it may be written in more than ASCII.
+pub(crate) struct Text<'r> {
+    report: &'r Report,
+    unicode: bool,
+}
+
+impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "conformance of {}, seed {}", self.subject, self.seed)?;
-        writeln!(f, "{}", self.table())?;
-        for case in &self.cases {
+        let Self { report, unicode } = *self;
+        writeln!(f, "conformance of {}, seed {}", report.subject, report.seed)?;
+        writeln!(f, "{}", report.table(unicode))?;
+        for case in &report.cases {
             match &case.verdict {
                 Verdict::Passed => {}
                 Verdict::Failed { why } => writeln!(f, "FAILED {}::{}: {why}", case.group, case.name)?,
@@ -234,10 +247,24 @@ impl fmt::Display for Report {
                 }
             }
         }
-        write!(f, "{} run, {} not applicable, {} failed", self.run(), self.not_applicable(), self.failed())?;
-        if self.run() < self.at_least {
-            write!(f, "; at least {} had to run", self.at_least)?;
+        write!(f, "{} run, {} not applicable, {} failed", report.run(), report.not_applicable(), report.failed())?;
+        if report.run() < report.at_least {
+            write!(f, "; at least {} had to run", report.at_least)?;
         }
         Ok(())
     }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text(true).fmt(f)
+    }
+}
+
+/// Whether the locale says that more than ASCII can be shown.
+pub(crate) fn is_unicode() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
+    let locale = locale.to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
 }

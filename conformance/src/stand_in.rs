@@ -4,8 +4,8 @@
 //! without a database. So it proves the suite's own machinery, and shows how a networked engine is handed to it.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use limiter_core::{Batch, Check, Instant, Key, Memory, Outcome, Request};
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,13 @@ pub struct Server {
 struct Faults {
     lose_reply: AtomicBool,
     away: AtomicBool,
+    memory: Mutex<Arc<Memory>>,
+}
+
+impl Faults {
+    fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.memory.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Server {
@@ -77,6 +84,17 @@ impl Server {
             });
         })?;
         Ok(Self { url, faults, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Goes away: connections end, and calls with them.
+    pub(crate) fn go(&self) {
+        self.faults.away.store(true, Ordering::SeqCst);
+    }
+
+    /// Comes back, as a store does that was killed and keeps nothing.
+    pub(crate) fn come_back_empty(&self) {
+        *self.faults.memory.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        self.faults.away.store(false, Ordering::SeqCst);
     }
 
     /// Where it listens, as [`connect`] takes it.
@@ -125,20 +143,19 @@ pub fn subject() -> Result<Subject, Failure> {
 }
 
 async fn serve(listener: TcpListener, faults: Arc<Faults>) {
-    let memory = Arc::new(Memory::new());
     loop {
         // An error here is of one client that is gone already.
         let Ok((stream, _)) = listener.accept().await else { continue };
-        let (memory, faults) = (Arc::clone(&memory), Arc::clone(&faults));
+        let faults = Arc::clone(&faults);
         tokio::spawn(async move {
             // A client that breaks off has got what it asked for, or is told that it is not known.
-            let _ = converse(stream, &memory, &faults).await;
+            let _ = converse(stream, &faults).await;
         });
     }
 }
 
 /// Answers one client line by line, until it is gone.
-async fn converse(stream: TcpStream, memory: &Memory, faults: &Faults) -> Result<(), Failure> {
+async fn converse(stream: TcpStream, faults: &Faults) -> Result<(), Failure> {
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
@@ -146,7 +163,7 @@ async fn converse(stream: TcpStream, memory: &Memory, faults: &Faults) -> Result
         if faults.away.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let mut reply = answer(&line, memory)?;
+        let mut reply = answer(&line, &faults.memory())?;
         if faults.lose_reply.swap(false, Ordering::SeqCst) {
             return Ok(());
         }

@@ -2,7 +2,8 @@
 //!
 //! [`start`] gives a running store of a [`Kind`], by the first road that is open:
 //! 1. **env**: a URL in `LIMITER_REDIS_URL`, `LIMITER_POSTGRES_URL` or `LIMITER_ETCD_URL`;
-//! 2. **local**: a server binary of this machine, on a free loopback port, in a directory of its own;
+//! 2. **local**: a server binary of this machine, on a free loopback port, in a directory of its own; the one at
+//!    `LIMITER_REDIS_BIN`, `LIMITER_POSTGRES_BIN` or `LIMITER_ETCD_BIN` if that is set, and no other then;
 //! 3. **docker**: a container, with the cargo feature `containers`.
 //!
 //! `LIMITER_STORES=env|local|docker` forces one. Where no road is open there is an error that
@@ -75,6 +76,16 @@ impl Kind {
             Self::Redis => "LIMITER_REDIS_URL",
             Self::Postgres => "LIMITER_POSTGRES_URL",
             Self::Etcd => "LIMITER_ETCD_URL",
+        }
+    }
+
+    /// The variable that holds the path of the server's binary, in place of the first one on `PATH`.
+    #[must_use]
+    pub const fn binary_variable(self) -> &'static str {
+        match self {
+            Self::Redis => "LIMITER_REDIS_BIN",
+            Self::Postgres => "LIMITER_POSTGRES_BIN",
+            Self::Etcd => "LIMITER_ETCD_BIN",
         }
     }
 
@@ -204,6 +215,9 @@ impl Launch {
     /// a value is split at blanks, an empty one stays empty), a setting of `postgresql.conf`
     /// (`lock_timeout`, `2s`), a flag of etcd (`quota-backend-bytes`, `16777216`). It wins over the
     /// launcher's defaults, and makes the server one of its [own](Self::own).
+    ///
+    /// One name is the launcher's: with `tls-port` an etcd listens there too, and speaks TLS (it takes `cert-file` and
+    /// `key-file`), as a Redis does by its directive of that name.
     pub fn option(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.push((name.into(), value.into()));
         self.own()

@@ -1,6 +1,7 @@
 //! What is tested: an engine, how to get clients of it, and what else the suite may do with its store.
 
 use std::error::Error as StdError;
+use std::ffi::OsString;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -51,14 +52,20 @@ pub struct Subject {
     store_clock: Option<Hook<i64, Result<(), BoxError>>>,
     workers: Option<Workers>,
     numbering: Numbering,
+    kept: Arc<dyn Fn(Duration) -> Duration + Send + Sync>,
     lacks: Vec<(Ability, String)>,
 }
+
+/// By how much a stored key outlives its state, unless the subject says otherwise.
+const KEPT: Duration = Duration::from_secs(2);
 
 /// How other processes become clients of the same store: this program, started again.
 #[derive(Clone, Debug)]
 pub(crate) struct Workers {
     pub(crate) url: String,
     pub(crate) args: Vec<String>,
+    /// What each has in its environment besides.
+    pub(crate) env: Vec<(OsString, OsString)>,
 }
 
 /// A stored key, as the store itself lists it.
@@ -146,6 +153,7 @@ impl Subject {
             store_clock: None,
             workers: None,
             numbering: Numbering::Dense,
+            kept: Arc::new(|counts| counts + KEPT),
             lacks: Vec::new(),
         }
     }
@@ -227,7 +235,7 @@ impl Subject {
     /// [`worker::serve`](crate::worker::serve) then.
     pub fn with_processes(mut self, url: impl Into<String>) -> Self {
         let args = self.workers.map(|workers| workers.args).unwrap_or_default();
-        self.workers = Some(Workers { url: url.into(), args });
+        self.workers = Some(Workers { url: url.into(), args, env: Vec::new() });
         self
     }
 
@@ -243,6 +251,13 @@ impl Subject {
     /// How versions grow. By default they count writes.
     pub fn numbering(mut self, numbering: Numbering) -> Self {
         self.numbering = numbering;
+        self
+    }
+
+    /// How long a key may be kept whose state counts for this long: by default 2 s longer. For a store whose keys are collected
+    /// together.
+    pub fn kept_for(mut self, kept: impl Fn(Duration) -> Duration + Send + Sync + 'static) -> Self {
+        self.kept = Arc::new(kept);
         self
     }
 
@@ -315,6 +330,10 @@ impl Subject {
 
     pub(crate) const fn versions(&self) -> Numbering {
         self.numbering
+    }
+
+    pub(crate) fn kept(&self, counts: Duration) -> Duration {
+        (self.kept)(counts)
     }
 
     /// Why the subject lacks an ability; None if it has it.

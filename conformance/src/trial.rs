@@ -32,7 +32,8 @@ pub(crate) struct Trial {
 impl Trial {
     pub(crate) fn new(subject: &Subject, case: &Case, options: &Options, run: u64) -> Self {
         Self {
-            scope: format!("{}-{run:x}-{}-{}", subject.scope_prefix(), case.group, case.name),
+            // It ends in what no case's name holds, so that no case's scope begins another's.
+            scope: format!("{}-{run:x}-{}-{}.", subject.scope_prefix(), case.group, case.name),
             subject: subject.clone(),
             // Each case has its own numbers, whatever other cases run.
             seed: case.path().bytes().fold(options.seed, |seed, byte| Random::part(seed, u64::from(byte)).next()),
@@ -95,7 +96,7 @@ impl Trial {
 
     /// A key of this case in a scope of its own.
     pub(crate) fn key_elsewhere(&self, scope: &str, rule: &str) -> Key {
-        self.keep(Key::new(format!("{}-{scope}", self.scope), rule, ["key"]))
+        self.keep(Key::new(format!("{}{scope}", self.scope), rule, ["key"]))
     }
 
     /// Notes a key, so that it is gone when the case ends.

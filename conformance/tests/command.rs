@@ -1,6 +1,6 @@
 //! The command: what it prints, what it writes, and its status.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 #[expect(clippy::expect_used, reason = "without the command there is nothing to test")]
 fn conformance(args: &[&str]) -> Output {
@@ -49,7 +49,7 @@ fn what_did_not_run_proves_nothing() {
         let output = conformance(args);
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
         let told = String::from_utf8(output.stderr).unwrap();
-        assert!(told.starts_with("error: no case has `there-is-no-such-case` in its name"), "{told}");
+        assert!(told.starts_with("limiter-conformance: no case has `there-is-no-such-case` in its name"), "{told}");
     }
     // These cases do not apply to memory.
     assert_eq!(conformance(&["failures"]).status.code(), Some(1));
@@ -69,11 +69,62 @@ fn a_file_that_cannot_be_written_is_named_before_anything_is_run() {
     let output = conformance(&["layers", "--junit", "/no/such/folder/junit.xml"]);
     assert_eq!(output.status.code(), Some(2));
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.starts_with("error: /no/such/folder/junit.xml: No such file"), "{told}");
+    assert!(told.starts_with("limiter-conformance: /no/such/folder/junit.xml: No such file"), "{told}");
 }
 
 #[test]
 fn the_cases_are_listed() {
     let text = String::from_utf8(conformance(&["--list"]).stdout).unwrap();
     assert_eq!(text.lines().count(), limiter_conformance::cases().len());
+}
+
+#[test]
+fn the_report_is_ascii_where_the_locale_shows_no_more() {
+    let print = |locale: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_limiter-conformance"));
+        let output = command.args(["layers::"]).env("LC_ALL", locale).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(print("C").is_ascii(), "{}", print("C"));
+    assert!(print("C.UTF-8").contains('│'));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    for args in [&["layers::"][..], &["layers::", "--json"], &["--list"], &["--chaos", "1", "--minutes", "1", "--list"]]
+    {
+        // A pipe whose reading end is closed before anything is written.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_limiter-conformance"));
+        let output = command.args(args).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{args:?}: {:?} {told}", output.status);
+        assert!(!told.contains("limiter-conformance:"), "{args:?}: {told}");
+    }
+}
+
+#[test]
+fn a_seed_of_chaos_is_a_plan_and_is_printed_first() {
+    let plan = |seed: &str| {
+        let output = conformance(&["--chaos", seed, "--minutes", "1", "--list"]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = plan("42");
+    assert!(text.starts_with("chaos from seed 42, about 1 min, "), "{text}");
+    assert!(text.contains("  F02 ") && text.contains("  F04 not applicable: the store is in this process"), "{text}");
+    assert_eq!(text, plan("42"));
+    assert_ne!(text, plan("43"));
+}
+
+#[test]
+fn chaos_starts_its_store_itself() {
+    // It kills the store that it is given: never one of somebody else.
+    let output = conformance(&["--chaos", "1", "--store", "redis://:secret@127.0.0.1/"]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(told.contains("`redis`, `fred+redis`, `postgres` or `etcd`") && !told.contains("secret"), "{told}");
+    let output = conformance(&["--minutes", "3"]);
+    assert_eq!(output.status.code(), Some(2), "minutes of nothing");
 }

@@ -203,6 +203,34 @@ fn an_unknown_call_that_was_not_applied_explains_itself() {
     assert!(found.is_exact() && found.missing == 0, "{found}");
 }
 
+/// A store that collects what has expired, and clients of whom some are never told what became of their call: whichever those are,
+/// and whether they made a key, prolonged it or came last, the rest is explained.
+#[test]
+fn any_calls_may_be_unknown_and_the_rest_is_explained() {
+    for (seed, limit) in (0..40).flat_map(|seed| {
+        let limits = ["5/50ms fixed-window", "5/50ms sliding-log", "5/50ms sliding-counter", "5/50ms token-bucket"];
+        limits.map(|limit| (seed, limit))
+    }) {
+        let (mut recorder, mut random) = (Recorder::new(&[limit]), Random::new(seed));
+        let parsed: Limit = limit.parse().unwrap();
+        for _ in 0..400 {
+            recorder.now += if random.below(10) == 0 { random.below(200_000) } else { random.below(12_000) };
+            let gone =
+                |cell: &Cell| cell.state.as_ref().is_some_and(|state| state.reset_at(&parsed).micros() <= recorder.now);
+            if recorder.cells.get(&0).is_some_and(gone) && random.below(2) == 0 {
+                recorder.cells.clear();
+            }
+            recorder.call(if random.below(4) == 0 { Op::Peek } else { Op::Take }, &[(0, random.below(2) + 1)]);
+            if random.below(5) == 0 {
+                recorder.history.calls.last_mut().unwrap().answer = Answer::Unknown;
+            }
+        }
+        let replay = replay(&recorder.history);
+        assert!(replay.is_exact(), "{limit}, seed {seed}: {replay}");
+        assert!(replay.missing > 0, "{limit}, seed {seed}: {replay}");
+    }
+}
+
 #[test]
 fn versions_that_go_down_are_lost_writes() {
     let limit = "20/1s sliding-log";
@@ -229,6 +257,32 @@ fn versions_that_go_down_are_lost_writes() {
     assert_eq!(lost.cost, 6, "three writes of 2 units: {lost:?}");
     // Extra is at most what was lost: the log let 20 pass, and 6 more.
     assert_eq!(recorder.history.ledger(0).admitted, 26);
+}
+
+/// Of two calls that overlap, the one that began first may be decided last: then the lower version shows how far the store fell.
+#[test]
+fn a_fall_is_as_deep_as_the_lowest_version_after_it() {
+    let mut recorder = Recorder::new(&["1000/1h sliding-log"]);
+    let mut kept = None;
+    for call in 0..30 {
+        recorder.now += 1_000;
+        if call == 10 {
+            kept = Some(recorder.cells.clone());
+        }
+        if call == 20 {
+            recorder.cells = kept.take().unwrap();
+        }
+        recorder.call(Op::Take, &[(0, 1 + call % 3)]);
+    }
+    let calls = &mut recorder.history.calls;
+    calls[21].invoked = calls[20].invoked - 5;
+    // And one that only looked began before both, and was decided after them.
+    recorder.call(Op::Peek, &[(0, 1)]);
+    let calls = &mut recorder.history.calls;
+    calls[30].invoked = calls[20].invoked - 7;
+    let replay = replay(&recorder.history);
+    assert_eq!((replay.differences, replay.lost.len()), (0, 1), "{replay}");
+    assert_eq!(replay.lost[0].cost, (10..20).map(|call| 1 + call % 3).sum::<u64>());
 }
 
 #[test]

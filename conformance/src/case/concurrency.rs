@@ -309,8 +309,9 @@ async fn several_processes(trial: &Trial) -> Result<(), Failure> {
 /// Of a bucket that refuses at an instant, every unit that it has gained until then is spent. So what is due is known exactly.
 async fn steady_demand(trial: &Trial) -> Result<(), Failure> {
     let mut plan = Plan::new(trial).calls_per_task(u32::MAX).stop_after(900);
-    // Each holds what it gains in a second, so that no demand is too late, however slow the machine.
-    let texts = ["100/1s token-bucket", "100/1s leaky-bucket"];
+    // Each holds what it gains in a second, so that no demand is too late, however slow the machine; and so little that any store is
+    // asked for more.
+    let texts = ["30/1s token-bucket", "30/1s leaky-bucket"];
     for text in texts {
         let check = (plan.key("steady", text), plan.limit(text), 1);
         plan.item(Item::take(1, [check]));

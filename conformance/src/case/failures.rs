@@ -9,7 +9,7 @@ use super::{Failure, case_list, ensure};
 use crate::trial::{Trial, at};
 
 case_list! { Failures:
-    lost_reply_of_a_take [LostReplies] "the caller is told that it is not known, and at most one unit is taken",
+    lost_reply_of_a_take [LostReplies] "the caller is told that it is not known, or what became of it, and at most one unit is taken",
     lost_reply_of_a_refund [LostReplies] "a refund whose reply is lost is done once at most",
     outage [Outages] "while the store is away no more than one limit passes, and afterwards the limit is exact again",
 }
@@ -56,9 +56,9 @@ async fn lost_reply_of_a_take(trial: &Trial) -> Result<(), Failure> {
         match outcome {
             Outcome::Unknown(_) => {}
             Outcome::NotSent(_) => ensure!(taken == 0, "told not to be sent, and a unit was taken"),
-            Outcome::Allowed(_) | Outcome::Denied(_) => {
-                return Err(Failure::new("a verdict was told although the reply was lost"));
-            }
+            // An engine may find out what became of it. Then it has to be true.
+            Outcome::Allowed(_) => ensure!(taken == 1, "told to be allowed, and no unit was taken"),
+            Outcome::Denied(_) => return Err(Failure::new("denied, and all of it was left")),
         }
     }
     Ok(())

@@ -26,8 +26,8 @@ case_list! { Lifetimes:
 /// An instant that is no edge of any window here.
 const T: u64 = 1_764_559_423_123_456;
 
-/// By how much a lifetime may be longer than `reset_after`.
-const SLACK: Duration = Duration::from_secs(2);
+/// Lifetimes up to here are not told apart from none.
+const SHORT: Duration = Duration::from_secs(2);
 
 async fn kept_as_long_as_it_counts(trial: &Trial) -> Result<(), Failure> {
     let mut twin = trial.twin().await?;
@@ -112,8 +112,8 @@ async fn lifetime(trial: &Trial, key: &Key) -> Result<Duration, Failure> {
     stored.lifetime.ok_or_else(|| Failure::new(format!("{key} has no lifetime")))
 }
 
-fn within(key: &Key, lifetime: Duration, decision: &Decision) -> Result<(), Failure> {
-    let longest = decision.reset_after + SLACK;
+fn within(trial: &Trial, key: &Key, lifetime: Duration, decision: &Decision) -> Result<(), Failure> {
+    let longest = trial.subject().kept(decision.reset_after);
     ensure!(!lifetime.is_zero(), "{key} is kept for no time at all");
     ensure!(lifetime <= longest, "{key} is kept for {lifetime:?}, and counts for {:?}", decision.reset_after);
     Ok(())
@@ -129,11 +129,11 @@ async fn every_key_has_one(trial: &Trial) -> Result<(), Failure> {
             let limit: Limit = format!("{rate} {algorithm}").parse()?;
             let key = trial.key("lifetime", [algorithm.name(), rate]);
             let decision = twin.take(&key, limit, 1, None).await?;
-            if decision.reset_after > SLACK {
-                within(&key, lifetime(trial, &key).await?, &decision)?;
+            if decision.reset_after > SHORT {
+                within(trial, &key, lifetime(trial, &key).await?, &decision)?;
             } else if let Some(stored) = stored(trial).await?.get(key.as_str()) {
                 let lifetime = stored.lifetime.ok_or_else(|| Failure::new(format!("{key} has no lifetime")))?;
-                ensure!(lifetime <= decision.reset_after + SLACK, "{key} is kept for {lifetime:?}");
+                ensure!(lifetime <= trial.subject().kept(decision.reset_after), "{key} is kept for {lifetime:?}");
             }
         }
     }
@@ -147,7 +147,7 @@ async fn denials_do_not_renew(trial: &Trial) -> Result<(), Failure> {
         let key = trial.key("renewed", [algorithm.name()]);
         let taken = twin.take(&key, limit, 3, None).await?;
         let before = lifetime(trial, &key).await?;
-        within(&key, before, &taken)?;
+        within(trial, &key, before, &taken)?;
         tokio::time::sleep(Duration::from_millis(40)).await;
         for _ in 0..3 {
             let _ = twin.take(&key, limit, 1, None).await?;

@@ -1,10 +1,14 @@
 //! Other people's faults, as timelines at given instants.
 
+use futures_util::future::try_join_all;
 use limiter_core::{Request, RequestError};
 
 use super::{Failure, case_list, ensure};
 use crate::timelines::{self, Run, Step};
 use crate::trial::Trial;
+
+/// How many are asked side by side, on keys of their own: most of a step is waiting for the store.
+const AT_ONCE: usize = 8;
 
 case_list! { Timelines:
     algorithm "windows that do not slide, rounding, overflow, refills in lumps",
@@ -44,20 +48,26 @@ async fn hold(
     wanted: impl Fn(&Step) -> bool,
     together: impl Fn(&Step, &Step) -> bool,
 ) -> Result<(), Failure> {
-    let mut runs = 0;
-    for timeline in timelines::all()? {
-        for (number, run) in timeline.runs.iter().enumerate() {
-            if run.steps.first().is_some_and(&wanted) {
+    let timelines = timelines::all()?;
+    let runs = timelines.iter().flat_map(|timeline| {
+        let runs = timeline.runs.iter().enumerate();
+        runs.filter(|(_, run)| run.steps.first().is_some_and(&wanted)).map(move |(number, run)| (timeline, number, run))
+    });
+    let runs: Vec<_> = runs.collect();
+    ensure!(!runs.is_empty(), "there are no such timelines");
+    for some in runs.chunks(AT_ONCE) {
+        let held = some.iter().map(|(timeline, number, run)| {
+            let together = &together;
+            async move {
                 // Several timelines may have one id.
                 let name = format!("{} {} {number}", timeline.id, timeline.title);
-                hold_run(trial, &name, run, &together).await.map_err(|failure| {
+                hold_run(trial, &name, run, together).await.map_err(|failure| {
                     Failure::new(format!("{} {} ({}), {failure}", timeline.id, timeline.title, run.name))
-                })?;
-                runs += 1;
+                })
             }
-        }
+        });
+        try_join_all(held).await?;
     }
-    ensure!(runs > 0, "there are no such timelines");
     Ok(())
 }
 

@@ -53,3 +53,11 @@ impl History {
         ledger
     }
 }
+
+/// Units of takes that began and were admitted between two readings of the monotonic clock.
+pub(crate) fn admitted_between(history: &History, from: u64, until: u64) -> u64 {
+    let within = history.calls.iter().filter(|call| call.invoked >= from && call.returned <= until);
+    let admitted =
+        within.filter(|call| call.op == Op::Take && matches!(call.answer, Answer::Decided { allowed: true, .. }));
+    admitted.flat_map(|call| &call.checks).map(|asked| asked.cost).sum()
+}

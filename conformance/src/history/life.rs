@@ -83,12 +83,29 @@ fn grows(events: &[Event<'_>]) -> bool {
 fn split<'h>(events: &[Event<'h>], begins: &[(u64, u64)]) -> Vec<Life<'h>> {
     let mut lives = vec![Life { events: Vec::new(), fell_to: None, lost: Vec::new() }];
     lives.extend(begins.iter().map(|(_, floor)| Life { events: Vec::new(), fell_to: Some(*floor), lost: Vec::new() }));
+    // The instant of the first write of each life.
+    let instants: Vec<Instant> = begins
+        .iter()
+        .map(|(begin, _)| {
+            let writes = events.iter().filter(|event| event.writes() && event.call.invoked >= *begin);
+            writes.map(|event| event.at).min().unwrap_or(Instant::MAX)
+        })
+        .collect();
     for event in events {
-        // A call that was on its way when the store fell back counts to the life before.
-        let index = begins.iter().filter(|(begin, _)| event.call.invoked >= *begin).count();
+        // A call that was on its way when the first write of a life began counts to the life before, unless it was decided
+        // after that.
+        let begun = |(begin, at): (&u64, &Instant)| {
+            event.call.invoked >= *begin || (event.call.returned >= *begin && event.at >= *at)
+        };
+        let index = begins.iter().map(|(begin, _)| begin).zip(&instants).filter(|pair| begun(*pair)).count();
         if let Some(life) = lives.get_mut(index) {
             life.events.push(*event);
         }
+    }
+    // The write that began first need not be the first one.
+    for life in &mut lives {
+        let first = life.events.iter().filter(|event| event.writes()).map(|event| event.layer.version).min();
+        life.fell_to = life.fell_to.map(|floor| first.map_or(floor, |first| floor.min(first.saturating_sub(1))));
     }
     for index in 1..lives.len() {
         let Some(floor) = lives.get(index).and_then(|life| life.fell_to) else { continue };

@@ -33,6 +33,7 @@ pub(crate) enum OpLine {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AnswerLine {
     Decided { allowed: bool, at: u64, layers: Vec<(ViewLine, u64)> },
+    Remembered(u64),
     NotSent,
     Unknown,
 }
@@ -114,6 +115,7 @@ impl TryFrom<&Answer> for AnswerLine {
                 let layers = layers.iter().map(|layer| Ok((ViewLine::try_from(layer.view)?, layer.version)));
                 Self::Decided { allowed: *allowed, at: at.micros(), layers: layers.collect::<Result<_, Failure>>()? }
             }
+            Answer::Remembered { at } => Self::Remembered(at.micros()),
             Answer::NotSent => Self::NotSent,
             Answer::Unknown => Self::Unknown,
         })
@@ -129,6 +131,7 @@ impl TryFrom<AnswerLine> for Answer {
                 let layers = layers.into_iter().map(|(view, version)| Layer { view: view.into(), version }).collect();
                 Self::Decided { allowed, at: Instant::from_micros(at)?, layers }
             }
+            AnswerLine::Remembered(at) => Self::Remembered { at: Instant::from_micros(at)? },
             AnswerLine::NotSent => Self::NotSent,
             AnswerLine::Unknown => Self::Unknown,
         })

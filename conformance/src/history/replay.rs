@@ -96,8 +96,17 @@ impl History {
     /// A call that names a key or limit that the history has not counts as a difference.
     #[must_use]
     pub fn replay(&self, numbering: Numbering) -> Replay {
+        self.replay_after(numbering, 0)
+    }
+
+    /// The same of a history whose beginning nobody recorded: what each key held then is taken from the first call that saw it.
+    pub(crate) fn replay_rest(&self, numbering: Numbering) -> Replay {
+        self.replay_after(numbering, 1)
+    }
+
+    fn replay_after(&self, numbering: Numbering, unseen: u64) -> Replay {
         let mut replay = Replay { calls: u64::try_from(self.calls.len()).unwrap_or(u64::MAX), ..Replay::default() };
-        let mut unknown = vec![0_u64; self.keys.len()];
+        let mut unknown = vec![unseen; self.keys.len()];
         let mut events = Vec::new();
         for call in &self.calls {
             self.sort_in(call, &mut replay, &mut unknown, &mut events);
@@ -119,6 +128,7 @@ impl History {
             return;
         }
         match &call.answer {
+            Answer::Remembered { .. } => replay.denied += 1,
             Answer::NotSent => replay.not_sent += 1,
             Answer::Unknown => {
                 replay.unknown += 1;
@@ -163,7 +173,7 @@ fn check_key(
     numbering: Numbering,
     unknown: u64,
 ) {
-    let mut start = Cell::default();
+    let mut start = OneKey::new(limits, key, Cell::default(), numbering, unknown);
     let mut before: Vec<Event<'_>> = Vec::new();
     for life in lives(events) {
         if let Some(floor) = life.fell_to {
@@ -172,14 +182,15 @@ fn check_key(
             let index = life.events.first().map_or(0, |event| event.asked.key);
             replay.lost.push(Lost { key: index, version: floor, cost });
             before.retain(|event| event.layer.version <= floor);
-            let mut again = OneKey::new(limits, key, start.clone(), numbering, unknown);
             let mut quiet = Replay::default();
             for event in &before {
-                again.decide(&mut quiet, event);
+                start.decide(&mut quiet, event);
             }
-            start = again.cell;
+            // The first write after the fall may be one of which nobody was told: then it fell further than is seen.
+            start.fell = true;
+            start.unknown = unknown;
         }
-        let mut one = OneKey::new(limits, key, start.clone(), numbering, unknown);
+        let mut one = start.clone();
         for event in &life.events {
             one.decide(replay, event);
         }
@@ -188,6 +199,7 @@ fn check_key(
 }
 
 /// One key on its way through its versions.
+#[derive(Clone)]
 struct OneKey<'h> {
     limits: &'h [Limit],
     key: &'h Key,
@@ -200,12 +212,14 @@ struct OneKey<'h> {
     /// Until then an unknown entry of a log may count.
     unsure_until: u64,
     newest: Instant,
+    /// Whether the store has just fallen back.
+    fell: bool,
 }
 
 impl<'h> OneKey<'h> {
     fn new(limits: &'h [Limit], key: &'h Key, cell: Cell, numbering: Numbering, unknown: u64) -> Self {
         let (expires, newest) = (Instant::EPOCH, Instant::EPOCH);
-        Self { limits, key, cell, expires, numbering, unknown, unsure_until: 0, newest }
+        Self { limits, key, cell, expires, numbering, unknown, unsure_until: 0, newest, fell: false }
     }
 
     fn decide(&mut self, replay: &mut Replay, event: &Event<'_>) {
@@ -235,37 +249,50 @@ impl<'h> OneKey<'h> {
     fn find_state(&mut self, replay: &mut Replay, event: &Event<'_>, limit: &Limit) -> bool {
         let due = self.cell.version + u64::from(event.writes());
         let version = event.layer.version;
-        if self.cell.state.is_none() || version == due {
+        let fell = std::mem::take(&mut self.fell);
+        if version == due && self.cell.state.is_some() && !fell {
             return true;
         }
-        if self.numbering == Numbering::Growing && event.writes() && version > due {
+        let told = |view: View| view.decision(limit, event.at, event.asked.cost, false);
+        let fresh = told(event.layer.view) == told(View::fresh(limit.algorithm()));
+        let Some(state) = &self.cell.state else {
+            // Another call, of which nobody was told, may have made the key.
+            if !fresh {
+                self.unseen(replay, event, limit, 1);
+            }
+            return true;
+        };
+        let as_known = told(event.layer.view) == told(state.view(limit, event.at, event.asked.cost));
+        let left = state.view(limit, event.at, 0).decision(limit, event.at, 0, false).remaining;
+        // Numbers that only grow tell nothing of what is missing; and a store may have fallen further than its next write shows.
+        if version == due || (self.numbering == Numbering::Growing && event.writes() && version > due) {
+            if !as_known {
+                self.unseen(replay, event, limit, 1);
+            }
             return true;
         }
         if matches!(event.call.op, Op::Refund { .. } | Op::Reset) && version == self.cell.version {
             // It changed nothing, and its engine did not write for that.
             return true;
         }
+        let missing = version.saturating_sub(due);
+        // Before its end is looked at: a write that is missing may have prolonged it.
+        if missing > 0 && self.unseen(replay, event, limit, missing) {
+            return true;
+        }
         if event.at >= self.expires {
             self.cell.state = None;
+            // Forgotten, and made anew by a call of which nobody was told: its first version is its instant.
+            if !fresh {
+                self.unseen(replay, event, limit, 1);
+            }
             return true;
         }
-        let missing = version.saturating_sub(due);
-        if missing > 0 && missing <= self.unknown {
-            replay.missing += missing;
-            self.unknown -= missing;
-            self.cell.version = version - u64::from(event.writes());
-            self.take_from_view(event, limit);
-            return true;
-        }
-        let fresh = View::fresh(limit.algorithm());
-        let told = |view: View| view.decision(limit, event.at, event.asked.cost, false);
-        if version > due && told(event.layer.view) == told(fresh) {
+        if version > due && (fresh || self.unknown > 0) {
             // As a restarted store does it: the key is fresh again, although it had a live debt.
-            let left = self.cell.state.as_ref().map(|state| state.view(limit, event.at, 0));
-            let left = left.map_or(0, |view| view.decision(limit, event.at, 0, false).remaining);
             replay.lost.push(Lost { key: event.asked.key, version: 0, cost: limit.capacity() - left });
             self.cell.state = None;
-            return true;
+            return fresh || self.unseen(replay, event, limit, 1);
         }
         let seen = self.cell.version;
         replay.differs(|| format!("{}: version {version} of {} after {seen}", name(event.call), self.key));
@@ -273,6 +300,18 @@ impl<'h> OneKey<'h> {
             self.cell.version = version;
         }
         false
+    }
+
+    /// Explains what the event saw by so many unknown calls, if there are as many.
+    fn unseen(&mut self, replay: &mut Replay, event: &Event<'_>, limit: &Limit, writes: u64) -> bool {
+        if writes > self.unknown {
+            return false;
+        }
+        replay.missing += writes;
+        self.unknown -= writes;
+        self.cell.version = event.layer.version - u64::from(event.writes());
+        self.take_from_view(event, limit);
+        true
     }
 
     /// After an unknown call the state is what the engine saw; of a log that is not all.

@@ -31,26 +31,37 @@ impl History {
     /// were given back, are left out: no bound on a window holds for them.
     #[must_use]
     pub fn windows(&self) -> Vec<Window> {
-        (0..self.keys.len()).filter_map(|key| self.window(key)).collect()
-    }
-
-    fn window(&self, key: usize) -> Option<Window> {
-        let mut limit = None;
-        let mut passed = Vec::new();
+        let mut asked: Vec<Asking> = (0..self.keys.len()).map(|_| Asking::default()).collect();
         for call in &self.calls {
-            for asked in call.checks.iter().filter(|asked| asked.key == key) {
-                if matches!(call.op, Op::Refund { .. } | Op::Reset) || limit.is_some_and(|limit| limit != asked.limit) {
-                    return None;
+            for check in &call.checks {
+                let Some(key) = asked.get_mut(check.key) else { continue };
+                if matches!(call.op, Op::Refund { .. } | Op::Reset)
+                    || key.limit.is_some_and(|limit| limit != check.limit)
+                {
+                    key.unbounded = true;
                 }
-                limit = Some(asked.limit);
+                key.limit = Some(check.limit);
                 if call.op == Op::Take && matches!(call.answer, Answer::Decided { allowed: true, .. }) {
-                    passed.push(Passed { invoked: call.invoked, returned: call.returned, cost: asked.cost });
+                    key.passed.push(Passed { invoked: call.invoked, returned: call.returned, cost: check.cost });
                 }
             }
         }
-        let limit = *self.limits.get(limit?)?;
-        Some(Window { key, limit, most: fullest(&limit, &passed), bound: bound(&limit) })
+        let windows = asked.into_iter().enumerate().filter(|(_, key)| !key.unbounded).filter_map(|(index, key)| {
+            let limit = *self.limits.get(key.limit?)?;
+            Some(Window { key: index, limit, most: fullest(&limit, &key.passed), bound: bound(&limit) })
+        });
+        windows.collect()
     }
+}
+
+/// What was asked of one key.
+#[derive(Default)]
+struct Asking {
+    /// Its limit, by its index.
+    limit: Option<usize>,
+    /// Whether no bound on a window holds for it.
+    unbounded: bool,
+    passed: Vec<Passed>,
 }
 
 /// The most units of calls that lie wholly in a period that begins as one of them does.

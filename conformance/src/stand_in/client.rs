@@ -1,12 +1,14 @@
 //! The client of the stand-in: one connection, one call at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use limiter_core::{Atomicity, Backend, Batch, Capabilities, ClockSource, Error, ErrorKind, Outcome, Record, Scope};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
 
 use super::{SCHEME, line};
 use crate::case::Failure;
@@ -16,6 +18,9 @@ use crate::subject::BoxError;
 
 /// The engine's name.
 const ENGINE: &str = "stand-in";
+
+/// The longest that a call may take.
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A connection to a [`Server`](super::Server), which is made when it is needed.
 #[derive(Clone, Debug)]
@@ -37,19 +42,25 @@ pub async fn connect(url: String) -> Result<Client, BoxError> {
 impl Client {
     /// Sends a line and waits for its reply.
     async fn exchange(self, line: String) -> Result<Vec<Answer>, Error> {
-        let mut connection = self.connection.lock().await;
+        let deadline = Instant::now() + TIMEOUT;
+        let late = |text| move |_| failed(ErrorKind::NotSent, text);
+        let mut connection =
+            timeout_at(deadline, self.connection.lock()).await.map_err(late("its turn did not come"))?;
         // Taken out, so that it is gone if anything goes wrong.
-        let mut stream = match connection.take() {
-            Some(stream) => stream,
-            None => {
-                self.dial().await.map_err(|error| failed(ErrorKind::NotSent, "no connection").with_source(error))?
-            }
+        let mut stream = if let Some(stream) = connection.take() {
+            stream
+        } else {
+            let dialled = timeout_at(deadline, self.dial()).await.map_err(late("no connection in time"))?;
+            dialled.map_err(|error| failed(ErrorKind::NotSent, "no connection").with_source(error))?
         };
         let unknown = || failed(ErrorKind::Unknown { in_flight: false }, "the connection broke before the reply");
-        stream.get_mut().write_all(line.as_bytes()).await.map_err(|error| unknown().with_source(error))?;
+        let written = timeout_at(deadline, stream.get_mut().write_all(line.as_bytes())).await;
+        written.map_err(|_| unknown())?.map_err(|error| unknown().with_source(error))?;
         let mut reply = String::new();
-        let read = stream.read_line(&mut reply).await.map_err(|error| unknown().with_source(error))?;
-        if read == 0 {
+        let read = timeout_at(deadline, stream.read_line(&mut reply)).await;
+        let read = read.map_err(|_| unknown())?.map_err(|error| unknown().with_source(error))?;
+        // The end of the connection, perhaps in the middle of the line.
+        if read == 0 || !reply.ends_with('\n') {
             return Err(unknown());
         }
         let answers: Vec<AnswerLine> = serde_json::from_str(&reply).map_err(|error| unknown().with_source(error))?;
@@ -72,6 +83,9 @@ fn failed(kind: ErrorKind, text: &str) -> Error {
 fn outcome(answer: Answer) -> Outcome {
     match answer {
         Answer::Decided { allowed, at, layers } => Outcome::decided(Record::new(allowed, at, layers)),
+        Answer::Remembered { .. } => {
+            Outcome::Unknown(failed(ErrorKind::Unknown { in_flight: false }, "the store told what no store tells"))
+        }
         Answer::NotSent => Outcome::NotSent(failed(ErrorKind::Full, "the store has no room")),
         Answer::Unknown => Outcome::Unknown(failed(ErrorKind::Unknown { in_flight: false }, "the store does not know")),
     }

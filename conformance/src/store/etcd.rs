@@ -13,6 +13,9 @@ const ALONE: [&str; 2] = ["--heartbeat-interval=10", "--election-timeout=100"];
 /// Three members on a busy machine: late heartbeats must not look like a dead leader.
 const TOGETHER: [&str; 2] = ["--heartbeat-interval=50", "--election-timeout=500"];
 
+/// An option of the launcher's own, not of etcd: the port of 127.0.0.1 where clients speak TLS.
+const TLS_PORT: &str = "tls-port";
+
 /// The server's arguments.
 pub(super) fn prepare(launch: &Launch, site: &Site<'_>) -> Vec<OsString> {
     let client = format!("http://127.0.0.1:{}", site.port());
@@ -26,11 +29,15 @@ pub(super) fn prepare(launch: &Launch, site: &Site<'_>) -> Vec<OsString> {
     };
     let mut args = vec![OsString::from("--data-dir"), site.dir.join("data").into()];
     args.extend(words(["--name", &name, "--logger", "zap"]));
-    args.extend(words(["--listen-client-urls", &client, "--advertise-client-urls", &client]));
+    // A second address for TLS, as Redis has: the launcher itself, which knows no TLS, asks at the first.
+    let tls = launch.options.iter().find(|(name, _)| name == TLS_PORT);
+    let listen = tls.map_or_else(|| client.clone(), |(_, port)| format!("{client},https://127.0.0.1:{port}"));
+    args.extend(words(["--listen-client-urls", &listen, "--advertise-client-urls", &client]));
     args.extend(words(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]));
     args.extend(words(["--initial-cluster", &all, "--initial-cluster-token", &all]));
     args.extend(words(pace));
-    args.extend(launch.options.iter().map(|(name, value)| format!("--{name}={value}").into()));
+    let options = launch.options.iter().filter(|(name, _)| name != TLS_PORT);
+    args.extend(options.map(|(name, value)| format!("--{name}={value}").into()));
     args
 }
 

@@ -168,6 +168,11 @@ pub(super) fn taken(log: &str) -> bool {
 
 /// The server binary of this machine, or why there is none.
 pub(super) fn find(kind: Kind) -> Result<PathBuf, String> {
+    let variable = kind.binary_variable();
+    if let Some(file) = env::var_os(variable).filter(|file| !file.is_empty()).map(PathBuf::from) {
+        // Who names one means that one: another version in its place would prove nothing.
+        return if executable(&file) { Ok(file) } else { Err(format!("no program at the path in {variable}")) };
+    }
     let binary = kind.binary();
     let path = env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = env::split_paths(&path).collect();

@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-pub use etcd::{base64, http_get, http_post};
+pub use etcd::{base64, http_get, http_post, unbase64};
 pub use postgres::Sql;
 pub use redis::{Reply, Resp};
 

@@ -118,6 +118,39 @@ impl RedisCluster {
         Ok(Self { nodes })
     }
 
+    /// The cluster's URL: `redis-cluster://` with all nodes.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let nodes: Vec<String> = self.nodes.iter().map(|node| node.addr().to_string()).collect();
+        format!("redis-cluster://{}", nodes.join(","))
+    }
+
+    /// Lets the nodes tell their clients, and each other, other ports for themselves: those of [fault proxies](crate::proxy) before
+    /// them. Returns when each of these nodes knows of all.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Answer`] if they do not take it.
+    pub fn announce(ports: &[(SocketAddr, u16)]) -> Result<(), StoreError> {
+        for (node, port) in ports {
+            let words = ["CONFIG", "SET", "cluster-announce-port", &port.to_string()];
+            let reply = ask(*node, &words).map_err(StoreError::io("have a cluster node announce a port"))?;
+            if reply.text() != "OK" {
+                let (what, got) = (words.join(" "), format!("{reply:?}"));
+                return Err(StoreError::Answer { what, expected: "OK".to_owned(), got });
+            }
+        }
+        for (node, _) in ports {
+            until(
+                "whether a Redis Cluster node knows where the others are announced",
+                "all announced ports in CLUSTER NODES",
+                || ask(*node, &["CLUSTER", "NODES"]),
+                |list| ports.iter().all(|(_, port)| list.text().contains(&format!(":{port}@"))),
+            )?;
+        }
+        Ok(())
+    }
+
     /// The URLs of all nodes.
     #[must_use]
     pub fn urls(&self) -> Vec<&str> {
@@ -195,6 +228,13 @@ impl RedisSentinel {
             )?;
         }
         Ok(Self { pair, sentinels })
+    }
+
+    /// The set's URL: `redis-sentinel://` with all sentinels, and the name of the primary.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let sentinels: Vec<String> = self.sentinels.iter().map(|sentinel| sentinel.addr().to_string()).collect();
+        format!("redis-sentinel://{}/?service={}", sentinels.join(","), Self::NAME)
     }
 
     /// Where the primary is, by the first sentinel that answers.

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 
 use super::{LONGEST, connect, garbled, read_vec};
 
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 /// Fetches `path` (such as `/health`) from the server at `addr`: status code and body.
 ///
 /// # Errors
@@ -33,7 +35,6 @@ pub fn http_post(addr: SocketAddr, path: &str, json: &str) -> io::Result<(u16, S
 /// ```
 #[must_use]
 pub fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
         let byte = |i| u32::from(three.get(i).copied().unwrap_or(0));
@@ -44,6 +45,26 @@ pub fn base64(bytes: &[u8]) -> String {
                 Some(letter) if digit <= three.len() => out.push(char::from(*letter)),
                 _ => out.push('='),
             }
+        }
+    }
+    out
+}
+
+/// The bytes of standard base64, up to the first letter that is none of its digits.
+///
+/// ```
+/// assert_eq!(limiter_conformance::store::wire::unbase64("a2V5IQ=="), b"key!");
+/// ```
+#[must_use]
+pub fn unbase64(text: &str) -> Vec<u8> {
+    let (mut out, mut bits, mut held) = (Vec::with_capacity(text.len() / 4 * 3), 0_u32, 0);
+    for letter in text.bytes() {
+        let Some(digit) = DIGITS.iter().position(|known| *known == letter) else { break };
+        bits = bits << 6 | u32::try_from(digit).unwrap_or_default();
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push(u8::try_from(bits >> held & 0xff).unwrap_or_default());
         }
     }
     out
@@ -108,7 +129,9 @@ mod tests {
     fn base64_pads() {
         for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
             assert_eq!(base64(bytes.as_bytes()), text);
+            assert_eq!(unbase64(text), bytes.as_bytes());
         }
         assert_eq!(base64(&[0xff, 0xfe, 0x00]), "//4A");
+        assert_eq!(unbase64("//4A"), [0xff, 0xfe, 0x00]);
     }
 }
