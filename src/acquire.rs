@@ -49,8 +49,11 @@ pub(crate) async fn acquire(backend: Arc<dyn Backend>, check: Check, within: Dur
             return Err(AcquireError::Deadline { wait });
         }
         time::sleep(wait).await;
-        if let Some(held) = held {
-            held.keep();
+        if decision.allowed {
+            // What the store did not charge is not held.
+            if let Some(held) = held {
+                held.keep();
+            }
             return Ok(Permit { decision });
         }
     }
@@ -63,7 +66,7 @@ async fn take(backend: Arc<dyn Backend>, check: Check) -> Result<(Decision, Opti
     let engine = backend.capabilities().engine;
     runtime.clone().spawn(async move {
         let decided = backend.ask_one(Op::Take, check.clone()).await.map(|decision| {
-            let held = decision.allowed.then(|| Held { backend, check, taken: decision.at, runtime, kept: false });
+            let held = decision.charged().then(|| Held { backend, check, taken: decision.at, runtime, kept: false });
             (decision, held)
         });
         // If the caller is gone, what is held is dropped here.

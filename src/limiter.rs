@@ -93,7 +93,8 @@ impl RateLimiter {
 
     /// Gives back `cost` units that `taken` was granted: never above full, and nothing if the window they were taken in is over.
     ///
-    /// A refusal took nothing, so it gives nothing back. A `cost` over what was taken is not noticed, and admits the difference.
+    /// A refusal took nothing, so it gives nothing back; neither does what passed while the store was away, uncounted or by a
+    /// fallback's count, which comes free with time. A `cost` over what was taken is not noticed, and admits the difference.
     ///
     /// Returns what is left. Do not repeat a refund whose outcome is unknown: done twice, it admits its cost once too often.
     ///
@@ -101,7 +102,7 @@ impl RateLimiter {
     /// As [`check_n`](Self::check_n).
     pub async fn refund(&self, key: impl KeyParts, cost: u64, taken: &Decision) -> Result<Decision, CheckError> {
         // Who gives back in one place whatever was decided must not open the limit by it.
-        let cost = if taken.allowed { cost } else { 0 };
+        let cost = if taken.charged() { cost } else { 0 };
         self.ask(Op::Refund { taken: taken.at }, key, cost).await
     }
 

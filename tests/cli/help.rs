@@ -6,7 +6,7 @@ use super::limiter;
 fn help_names_what_there_is() {
     let ended = limiter(&["--help"], "");
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
-    for name in ["replay", "demo", "conformance"] {
+    for name in ["replay", "demo", "conformance", "check-policy"] {
         assert!(ended.out.contains(name), "{}", ended.out);
     }
     let ended = limiter(&["replay", "--help"], "");

@@ -9,9 +9,15 @@
 
 mod access_log;
 mod bad_input;
+mod bench;
+mod check_policy;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+mod commands;
 mod conformance;
 mod demo;
 mod help;
+#[cfg(any(feature = "redis", feature = "fred"))]
+mod stores;
 mod streams;
 mod vectors;
 

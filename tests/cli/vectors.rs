@@ -5,9 +5,9 @@ use std::fmt::Write;
 use limiter_conformance::vectors::{self, Answer, Expected, Vector};
 use serde_json::{Value, json};
 
-use super::limiter;
+use super::{Ended, limiter};
 
-fn lines(vector: &Vector) -> String {
+pub(super) fn lines(vector: &Vector) -> String {
     let mut lines = String::new();
     for step in &vector.steps {
         let limits: Vec<Value> =
@@ -17,24 +17,31 @@ fn lines(vector: &Vector) -> String {
     lines
 }
 
+/// The answers of a run with `--json`.
+pub(super) fn answers(ended: &Ended) -> Vec<Expected> {
+    let lines = ended.json().into_iter().map(|answer| {
+        if answer == json!({"error": "cost-exceeds-limit"}) {
+            return Expected::CostExceedsLimit;
+        }
+        Expected::Decided(serde_json::from_value::<Answer>(answer).unwrap())
+    });
+    lines.collect()
+}
+
 #[test]
 fn every_trace_gets_the_worked_answers() {
+    every_trace("memory:");
+}
+
+/// Each trace, replayed on the store at `url`, gives the answers that were worked out.
+pub(super) fn every_trace(url: &str) {
     let vectors = vectors::all().unwrap();
     assert_eq!(vectors.len(), 144);
     let mut steps = 0;
     for vector in &vectors {
-        let ended = limiter(&["replay", "--json"], lines(vector));
+        let ended = limiter(&["replay", "--json", "--store", url], lines(vector));
         assert_eq!(ended.status, 0, "{}: {}", vector.case, ended.err);
-        let answers: Vec<Expected> = ended
-            .json()
-            .into_iter()
-            .map(|answer| {
-                if answer == json!({"error": "cost-exceeds-limit"}) {
-                    return Expected::CostExceedsLimit;
-                }
-                Expected::Decided(serde_json::from_value::<Answer>(answer).unwrap())
-            })
-            .collect();
+        let answers = answers(&ended);
         let expected: Vec<Expected> = vector.steps.iter().map(|step| step.expected.clone()).collect();
         assert_eq!(answers, expected, "{}", vector.case);
         steps += answers.len();

@@ -63,6 +63,23 @@ async fn a_call_holds_no_more_than_its_bound_and_keeps_the_order_of_arrival() {
 }
 
 #[tokio::test]
+async fn requests_that_repeat_the_one_before_them_take_an_eighth_of_the_room() {
+    let engine = Recorder::gated(0);
+    let layer = Arc::new(GroupCommit::builder().lanes(1).max_batch(4).wrap(engine.clone()));
+    let mut tasks = Vec::new();
+    for number in 0..63 {
+        // One that differs among the last.
+        tasks.push(ask(&layer, take(if number == 60 { "other" } else { "busy" }, 1)).await);
+    }
+    engine.let_in(10);
+    for task in tasks {
+        task.await.unwrap().record().unwrap();
+    }
+    // Of a room of 32 eighths the first takes 8, and each after it one; the one that differs and the next take 8 each, and the last finds no room.
+    assert_eq!(engine.begun(), [1, 25, 25, 11, 1]);
+}
+
+#[tokio::test]
 async fn a_key_rides_one_lane_and_each_lane_has_one_call_in_flight() {
     let engine = Recorder::gated(0);
     let layer = Arc::new(GroupCommit::builder().lanes(8).max_batch(5).wrap(engine.clone()));

@@ -1,9 +1,16 @@
 //! The command `limiter`: each subcommand is a module that reads its flags and says how it ended.
 
+mod asked;
+mod bench;
+mod check_policy;
 mod demo;
 mod exit;
+mod object;
 mod replay;
+#[cfg(feature = "serve")]
+mod serve;
 mod store;
+mod svg;
 mod terminal;
 
 use std::process::ExitCode;
@@ -27,6 +34,10 @@ struct Cli {
 enum Command {
     Replay(replay::Args),
     Demo(demo::Args),
+    Bench(bench::Args),
+    CheckPolicy(check_policy::Args),
+    #[cfg(feature = "serve")]
+    Serve(serve::Args),
     Conformance(command::Arguments),
 }
 
@@ -42,12 +53,16 @@ fn main() -> ExitCode {
     let ended = match cli.command {
         Command::Conformance(arguments) => return command::run(&arguments, connect),
         Command::Replay(args) => runtime().and_then(|runtime| runtime.block_on(replay::run(args))),
+        Command::CheckPolicy(args) => check_policy::run(args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => servers().and_then(|runtime| runtime.block_on(serve::run(args))),
+        Command::Bench(args) => servers().and_then(|runtime| runtime.block_on(bench::run(args))),
         Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
     };
     ended.unwrap_or_else(Failure::report).into()
 }
 
-/// A client for the conformance suite, which tests the engines as they are by default.
+/// A client for the conformance suite, which tests what a service gets: the engine, asked in groups.
 async fn connect(url: String) -> Result<Arc<dyn Backend>, BoxError> {
     Ok(limiter::connect(&url).await?)
 }
@@ -57,6 +72,14 @@ async fn connect(url: String) -> Result<Arc<dyn Backend>, BoxError> {
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failed, format!("no threads to run on: {error}")))
+}
+
+/// A server runs on all processors, and so does a load.
+fn servers() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Failed, format!("no threads to run on: {error}")))

@@ -14,7 +14,6 @@ mod session;
 mod tally;
 mod top;
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -27,6 +26,7 @@ use self::rules::{KeyFields, Rules};
 use self::session::Session;
 use self::tally::Tally;
 use crate::exit::{Exit, Failure};
+use crate::svg::Picture;
 use crate::{store, terminal};
 
 /// How much is written at once, in bytes.
@@ -197,9 +197,8 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         let mut out = io::stdout().lock();
         report::write(&mut out, tally, &heading, args.top).and_then(|()| out.flush()).map_err(Failure::output)?;
     }
-    if let (Some(file), Some(path)) = (plot, &args.plot) {
-        write_plot(file, tally, &heading)
-            .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))?;
+    if let Some(plot) = plot {
+        plot.draw(|out| plot::write(out, &tally.bins, &heading))?;
     }
     if tally.unreadable > 0 {
         terminal::tell(&format!("{} of {} lines could not be read", tally.unreadable, tally.lines));
@@ -210,20 +209,12 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     Ok(tally.exit())
 }
 
-/// Opens the picture's file before the run, so that a wrong path is no surprise at its end.
-fn open_plot(plot: &Path, input: &Path) -> Result<File, Failure> {
-    let unusable = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", plot.display()));
+/// Opens the picture's file, which must not be the trace.
+fn open_plot(plot: &Path, input: &Path) -> Result<Picture, Failure> {
     if plot.canonicalize().is_ok_and(|plot| input.canonicalize().is_ok_and(|input| input == plot)) {
-        return Err(unusable(&"is the trace itself"));
+        return Err(Failure::usage(format!("{}: is the trace itself", plot.display())));
     }
-    OpenOptions::new().write(true).create(true).truncate(false).open(plot).map_err(|error| unusable(&error))
-}
-
-fn write_plot(file: File, tally: &Tally, heading: &str) -> io::Result<()> {
-    file.set_len(0)?;
-    let mut out = BufWriter::new(file);
-    plot::write(&mut out, &tally.bins, heading)?;
-    out.flush()
+    Picture::open(plot)
 }
 
 /// What was replayed, under which limits.

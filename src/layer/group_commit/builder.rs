@@ -45,6 +45,9 @@ impl GroupCommitBuilder {
 
     /// The most requests in one call, by default 128. 0 counts as 1.
     ///
+    /// A request that repeats the one before it counts as an eighth, since an engine decides the two in one step: of one busy key there
+    /// may be up to eight times as many.
+    ///
     /// A store is held up for as long as a call takes, and everybody in it is answered when it ends.
     pub fn max_batch(mut self, requests: usize) -> Self {
         self.bounds.max_batch = requests.max(1);

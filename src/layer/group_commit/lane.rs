@@ -118,8 +118,13 @@ impl Lead {
         let mut told = usize::MAX;
         loop {
             // Whoever is ready to ask at this moment comes along, and those that were told just now may ask again. That
-            // waits for no one: it lets those run that can.
-            if self.lane.queued() < told {
+            // waits for no one: it lets those run that can, for as long as they come.
+            let mut seen = None;
+            loop {
+                let queued = self.lane.queued();
+                if queued >= told.min(max_batch) || seen.replace(queued).is_some_and(|seen| seen >= queued) {
+                    break;
+                }
                 task::yield_now().await;
             }
             // An engine that is always ready must not keep the thread from the rest.

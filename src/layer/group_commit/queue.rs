@@ -7,6 +7,10 @@ use limiter_core::{Batch, Outcome};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+/// How many requests that repeat the one before them take a call's room of one: an engine decides a run of equal requests in one step,
+/// and what each of them still costs is this process's.
+const REPEATS: usize = 8;
+
 /// Requests that were submitted together and go together, and the caller who waits for them.
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -20,6 +24,14 @@ pub(super) struct Waiting {
 impl Waiting {
     pub(super) fn requests(&self) -> usize {
         self.batch.requests.len()
+    }
+
+    /// How much of a call's room it takes after `before`, in parts of a request that is decided by itself.
+    fn weight(&self, before: &Self) -> usize {
+        match (&*self.batch.requests, before.batch.requests.last()) {
+            ([own], Some(last)) if own == last => 1,
+            (requests, _) => requests.len().saturating_mul(REPEATS),
+        }
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {
@@ -100,12 +112,15 @@ impl Queue {
         self.gone += 1;
     }
 
-    /// Takes what goes into the next call, in the order of arrival: up to `max_batch` requests, or one arrival. Whose caller is gone
-    /// is left out.
+    /// Takes what goes into the next call, in the order of arrival: up to `max_batch` requests, or one arrival. A request that repeats the
+    /// one before it counts as an [eighth](REPEATS). Whose caller is gone is left out.
     pub(super) fn take(&mut self, max_batch: usize, now: impl Fn() -> Instant) -> Turn {
         let mut turn = Turn { taken: Vec::with_capacity(self.waiting.len().min(max_batch)), late: Vec::new() };
-        let (mut room, mut read) = (max_batch, None);
-        while let Some(waiting) = self.waiting.pop_front_if(|first| room == max_batch || first.requests() <= room) {
+        let (mut room, mut read) = (max_batch.saturating_mul(REPEATS), None);
+        while let Some(waiting) = self.waiting.pop_front_if(|first| match turn.taken.last() {
+            None => true,
+            Some(before) => first.weight(before) <= room,
+        }) {
             self.requests -= waiting.requests();
             if waiting.answer.is_closed() {
                 continue;
@@ -114,7 +129,9 @@ impl Queue {
                 turn.late.push(waiting);
                 continue;
             }
-            room = room.saturating_sub(waiting.requests());
+            let weight =
+                turn.taken.last().map_or(waiting.requests().saturating_mul(REPEATS), |before| waiting.weight(before));
+            room = room.saturating_sub(weight);
             turn.taken.push(waiting);
         }
         self.busy = !turn.taken.is_empty();

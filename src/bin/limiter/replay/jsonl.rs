@@ -2,18 +2,15 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt::{self, Display};
-use std::marker::PhantomData;
 
 use limiter::{Instant, Limit, MAX_BURST, MAX_CHECKS};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::check::{Check, Part};
 use super::lines::BYTE_ORDER_MARK;
+use crate::object::Object;
 use crate::terminal::printable;
 
 /// The longest piece of a line that an error repeats, in characters.
@@ -38,30 +35,6 @@ struct Layer<'a> {
     limit: Cow<'a, str>,
     #[serde(borrow)]
     key: Cow<'a, str>,
-}
-
-/// A `T` that is written with its fields' names. What serde derives would take a list of values too, in the order of
-/// the fields, and nobody means that.
-struct Object<T>(T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Named<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Named<T> {
-            type Value = T;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object with named fields")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map))
-            }
-        }
-
-        deserializer.deserialize_map(Named(PhantomData)).map(Self)
-    }
 }
 
 /// A value as it was written: what is wrong with a number is said with its own digits. None if it was left out.
@@ -140,11 +113,15 @@ fn not_utf8(line: &[u8], at: usize) -> String {
     format!("column {}: byte 0x{byte:02X} is not UTF-8", at + 1)
 }
 
+/// The longest reason, in characters.
+const REASON: usize = 300;
+
 /// serde's words without its line number, which counts from the line itself.
 fn not_json(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    let reason: &dyn Display = &text.strip_suffix(&place).unwrap_or(&text);
+    // It repeats a field's name that it does not know, whatever that is made of.
+    let reason = printable(text.strip_suffix(&place).unwrap_or(&text), REASON);
     // Where the very first byte is wrong, serde says 0.
     let column = error.column().max(1);
     match error.classify() {
@@ -188,6 +165,8 @@ mod tests {
     fn a_misspelt_field_is_no_default() {
         let reason = refused(r#"{"t":0,"kost":2,"limits":[]}"#);
         assert_eq!(reason, "column 13: unknown field `kost`, expected one of `t`, `cost`, `limits`");
+        let reason = refused("{\"\\u001b[2J\":1}");
+        assert!(reason.contains("unknown field `\\u{1b}[2J`"), "{reason:?}");
         assert_eq!(refused(r#"{"t":0,"t":0,"limits":[]}"#), "column 10: duplicate field `t`");
         assert_eq!(refused(r#"{"limits":[]}"#), "column 13: missing field `t`");
     }

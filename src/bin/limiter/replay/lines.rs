@@ -49,7 +49,7 @@ impl Lines {
         Ok(Self::new(Box::new(file), size))
     }
 
-    fn new(input: Box<dyn Read>, size: Option<u64>) -> Self {
+    pub(super) fn new(input: Box<dyn Read>, size: Option<u64>) -> Self {
         Self { input: BufReader::with_capacity(CHUNK, input), line: Vec::new(), number: 0, bytes: 0, size }
     }
 

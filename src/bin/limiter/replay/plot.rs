@@ -2,11 +2,11 @@
 //!
 //! Drawn by hand, in whole tenths of a pixel: no plotting crate, and no floating point either.
 
-use std::fmt;
 use std::io::{self, Write};
 
 use super::bins::{Bins, Counts};
 use super::report::{date, duration};
+use crate::svg::{Px, Xml};
 use crate::terminal::{grouped, printable};
 
 /// The picture and its margins, in tenths of a pixel.
@@ -63,38 +63,6 @@ const DAY: u64 = 86_400_000_000;
 const TITLE: usize = 84;
 /// The most marks of the time axis, so that their labels have room.
 const MARKS: u64 = 9;
-
-/// A length in tenths of a pixel.
-struct Px(u64);
-
-impl fmt::Display for Px {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 % 10 {
-            0 => write!(f, "{}", self.0 / 10),
-            tenths => write!(f, "{}.{tenths}", self.0 / 10),
-        }
-    }
-}
-
-/// Somebody else's text in XML.
-struct Xml<'a>(&'a str);
-
-impl fmt::Display for Xml<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars() {
-            match character {
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '&' => f.write_str("&amp;")?,
-                '"' => f.write_str("&quot;")?,
-                // XML has no way to write these.
-                '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => f.write_str("\u{fffd}")?,
-                _ => write!(f, "{character}")?,
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Writes the picture.
 pub(super) fn write(out: &mut impl Write, bins: &Bins, heading: &str) -> io::Result<()> {
