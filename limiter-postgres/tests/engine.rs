@@ -138,6 +138,33 @@ fn with_patience(config: Config) -> Config {
     config.connect_timeout(patience).call_timeout(patience).lock_timeout(patience / 2).sweep_every(None)
 }
 
+/// A question holds no row. So it looks at the clock when it has seen the state, else what others wrote meanwhile would be told at an
+/// instant before it was written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_is_told_at_an_instant_after_what_it_sees() {
+    let store = server();
+    let engine = Arc::new(Postgres::connect(with_patience(config(store.url())).connections(1)).await.unwrap());
+    submit(&engine, take("k", "9/1h fixed-window")).await.record().unwrap();
+    let question = Request::new(Op::Peek, [check("k", "9/1h fixed-window", 1)]).unwrap();
+    // The session's first looks the table up, before all else.
+    submit(&engine, question.clone()).await.record().unwrap();
+    let mut other = sql(&store);
+    other.query("BEGIN; LOCK TABLE limiter.limits IN ACCESS EXCLUSIVE MODE").unwrap();
+    let asked = tokio::spawn({
+        let engine = Arc::clone(&engine);
+        async move { submit(&engine, question).await }
+    });
+    let begun = Clock::now();
+    while number(&store, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it waits for nothing");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let instant = number(&store, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint");
+    other.query("COMMIT").unwrap();
+    let told = asked.await.unwrap().record().unwrap().at.micros();
+    assert!(told >= u64::try_from(instant).unwrap(), "{told}, and what it saw was let go after {instant}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_nodes_start_at_once_and_again() {
     let store = server();

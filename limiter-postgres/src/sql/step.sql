@@ -46,16 +46,17 @@ BEGIN
     ORDER BY w.key COLLATE "C"
     ON CONFLICT (key) DO UPDATE SET shape = t.shape WHERE false;
   END IF;
+  SELECT array_agg(s.cell) INTO cells FROM (
+    SELECT CASE WHEN t.key IS NULL THEN ROW(0, 0, 0, 0, 0, 0, 0, w.key, NULL, NULL)::{table} ELSE t END AS cell
+    FROM unnest(keys) WITH ORDINALITY AS w(key, n) LEFT JOIN {table} AS t ON t.key = w.key ORDER BY w.n
+  ) AS s;
+
+  -- Only now: what is asked for holds no lock, and must not be told at an instant before a write that it saw.
   clock := extract(epoch FROM clock_timestamp()) * 1000000;
   IF now < 0 THEN
     now := clock;
   END IF;
   result[1] := now;
-
-  SELECT array_agg(s.cell) INTO cells FROM (
-    SELECT CASE WHEN t.key IS NULL THEN ROW(0, 0, 0, 0, 0, 0, 0, w.key, NULL, NULL)::{table} ELSE t END AS cell
-    FROM unnest(keys) WITH ORDINALITY AS w(key, n) LEFT JOIN {table} AS t ON t.key = w.key ORDER BY w.n
-  ) AS s;
 
   FOR step IN 1 .. arg[3] LOOP
     op := arg[pos]; n := arg[pos + 1]; checks := arg[pos + 2]; taken := arg[pos + 3];
