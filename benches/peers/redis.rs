@@ -161,7 +161,7 @@ impl Drop for Throttlecrab {
 
 /// Python's `limits` in a process of its own.
 fn python(program: &str, store: &Store, tasks: u32, keys: usize, span: Duration) -> Run {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/limits.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/limits_peer.py");
     let numbers = [u64::from(tasks), keys as u64, span.as_secs()].map(|number| number.to_string());
     let pid = store.pid().expect("a server of our own");
     let before = cpu_time(pid).expect("/proc");
