@@ -125,7 +125,7 @@ struct Throttlecrab {
 impl Throttlecrab {
     async fn start(program: &str) -> Self {
         let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|free| free.local_addr()).expect("a free port").port();
-        let server = Command::new(program)
+        let mut server = Command::new(program)
             .args(["--redis", "--redis-host", "127.0.0.1", "--redis-port", &port.to_string()])
             // A cleanup stops all for a moment; by this it decides itself when one is due.
             .args(["--store", "adaptive", "--log-level", "error"])
@@ -141,6 +141,8 @@ impl Throttlecrab {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        // The panic is what is told; a server that has ended by itself is no fault besides.
+        let _ = server.kill().and_then(|()| server.wait());
         panic!("throttlecrab-server does not answer on port {port}");
     }
 
