@@ -121,9 +121,10 @@ async fn a_table_of_one_shot_keys_stays_flat() {
         tokio::time::sleep(Duration::from_millis(40).saturating_sub(begun.elapsed())).await;
     }
     sizes.push(size(&store));
-    let (middle, last) = (sizes[sizes.len() / 2], sizes[sizes.len() - 1]);
+    let (quarter, last) = (sizes[sizes.len() / 4], sizes[sizes.len() - 1]);
     println!("{keys} keys, sizes {sizes:?}");
-    assert!(last < middle + middle / 2, "the table grows: {sizes:?}");
+    // One that is never swept is four times as large then. A vacuum that is late, on a busy machine, is half as large again.
+    assert!(last < quarter * 2, "the table grows: {sizes:?}");
     let whole = i64::try_from(keys).unwrap() * 130;
     assert!(last < whole, "{last} bytes for {keys} keys that are gone");
 }

@@ -1,6 +1,6 @@
 //! Other people's faults, as timelines at given instants.
 
-use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use limiter_core::{Request, RequestError};
 
 use super::{Failure, case_list, ensure};
@@ -55,20 +55,18 @@ async fn hold(
     });
     let runs: Vec<_> = runs.collect();
     ensure!(!runs.is_empty(), "there are no such timelines");
-    for some in runs.chunks(AT_ONCE) {
-        let held = some.iter().map(|(timeline, number, run)| {
-            let together = &together;
-            async move {
-                // Several timelines may have one id.
-                let name = format!("{} {} {number}", timeline.id, timeline.title);
-                hold_run(trial, &name, run, together).await.map_err(|failure| {
-                    Failure::new(format!("{} {} ({}), {failure}", timeline.id, timeline.title, run.name))
-                })
-            }
-        });
-        try_join_all(held).await?;
-    }
-    Ok(())
+    let together = &together;
+    let held: Vec<_> = runs
+        .into_iter()
+        .map(|(timeline, number, run)| async move {
+            // Several timelines may have one id.
+            let name = format!("{} {} {number}", timeline.id, timeline.title);
+            hold_run(trial, &name, run, together).await.map_err(|failure| {
+                Failure::new(format!("{} {} ({}), {failure}", timeline.id, timeline.title, run.name))
+            })
+        })
+        .collect();
+    stream::iter(held).buffer_unordered(AT_ONCE).try_collect().await
 }
 
 async fn hold_run(

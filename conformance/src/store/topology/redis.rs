@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
 
 use super::{local, together, until};
 use crate::store::wire::{Reply, Resp};
@@ -9,6 +11,8 @@ use crate::store::{Kind, Role, Store, StoreError};
 
 /// Slots of a Redis Cluster.
 const SLOTS: u16 = 16_384;
+/// Within which nodes of a cluster on one machine read what was sent to them.
+const SETTLED: Duration = Duration::from_millis(500);
 
 /// A primary and a replica that follows it.
 #[derive(Debug)]
@@ -140,13 +144,18 @@ impl RedisCluster {
                 return Err(StoreError::Answer { what, expected: "OK".to_owned(), got });
             }
         }
-        for (node, _) in ports {
-            until(
-                "whether a Redis Cluster node knows where the others are announced",
-                "all announced ports in CLUSTER NODES",
-                || ask(*node, &["CLUSTER", "NODES"]),
-                |list| ports.iter().all(|(_, port)| list.text().contains(&format!(":{port}@"))),
-            )?;
+        // A message that was on its way before the change brings an old port back until the next one, so all of them have to have it
+        // twice, with time between for what was on its way.
+        for pause in [SETTLED, Duration::ZERO] {
+            for (node, _) in ports {
+                until(
+                    "whether a Redis Cluster node knows where the others are announced",
+                    "all announced ports in CLUSTER NODES",
+                    || ask(*node, &["CLUSTER", "NODES"]),
+                    |list| ports.iter().all(|(_, port)| list.text().contains(&format!(":{port}@"))),
+                )?;
+            }
+            thread::sleep(pause);
         }
         Ok(())
     }
