@@ -1,10 +1,10 @@
 //! All layers in the order that is recommended, in one call.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use limiter_core::{Backend, Batch, Capabilities, Memory, Outcome, Scope};
 
 #[cfg(feature = "metrics")]
@@ -209,11 +209,15 @@ impl Stack {
     }
 }
 
-#[async_trait]
+/// Written out, since it only hands on: `async_trait` would put the layers' future into another box of its own.
 #[deny(clippy::missing_trait_methods)]
 impl Backend for Stack {
-    async fn submit(&self, batch: Arc<Batch>) -> Vec<Outcome> {
-        self.outermost.submit(batch).await
+    fn submit<'s, 'f>(&'s self, batch: Arc<Batch>) -> Pin<Box<dyn Future<Output = Vec<Outcome>> + Send + 'f>>
+    where
+        's: 'f,
+        Self: 'f,
+    {
+        self.outermost.submit(batch)
     }
 
     fn capabilities(&self) -> Capabilities {

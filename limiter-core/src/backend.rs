@@ -1,6 +1,7 @@
 //! The one trait between the layers and the stores.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -121,10 +122,14 @@ pub enum Atomicity {
     SameScope,
 }
 
-#[async_trait]
+/// Written out, since it only hands on: `async_trait` would put the engine's future into another box of its own.
 impl<B: Backend + ?Sized> Backend for Arc<B> {
-    async fn submit(&self, batch: Arc<Batch>) -> Vec<Outcome> {
-        (**self).submit(batch).await
+    fn submit<'s, 'f>(&'s self, batch: Arc<Batch>) -> Pin<Box<dyn Future<Output = Vec<Outcome>> + Send + 'f>>
+    where
+        's: 'f,
+        Self: 'f,
+    {
+        (**self).submit(batch)
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,6 +1,7 @@
 //! What is asked of an engine: requests of one or more checks, and batches of requests.
 
 use std::fmt;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -54,8 +55,13 @@ pub enum Op {
 ///
 /// A request that exists is sound: its costs can pass and its keys differ, so that nothing a client sends
 /// turns into an error of the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+///
+/// It is cheap to clone, and two clones are equal at a glance.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Request(Arc<Asked>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
     op: Op,
     checks: SmallVec<[Check; 4]>,
 }
@@ -81,7 +87,7 @@ impl Request {
                 return Err(RequestError::KeyTwice { index, key: check.key.clone() });
             }
         }
-        Ok(Self { op, checks })
+        Ok(Self(Arc::new(Asked { op, checks })))
     }
 
     /// A [`Op::Take`] of one check.
@@ -95,19 +101,19 @@ impl Request {
     /// Some of the checks of a sound request, for one of the steps that it takes.
     #[cfg(feature = "script")]
     pub(crate) fn part(op: Op, checks: impl Iterator<Item = Check>) -> Self {
-        Self { op, checks: checks.collect() }
+        Self(Arc::new(Asked { op, checks: checks.collect() }))
     }
 
     /// What is done.
     #[must_use]
-    pub const fn op(&self) -> Op {
-        self.op
+    pub fn op(&self) -> Op {
+        self.0.op
     }
 
     /// The checks, at least one.
     #[must_use]
     pub fn checks(&self) -> &[Check] {
-        &self.checks
+        &self.0.checks
     }
 }
 
@@ -156,6 +162,12 @@ pub enum RequestError {
         /// How many there were.
         checks: usize,
     },
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").field("op", &self.0.op).field("checks", &self.0.checks).finish()
+    }
 }
 
 impl fmt::Display for Op {

@@ -6,7 +6,7 @@ use limiter_core::{Batch, Outcome};
 use tokio::time::Instant;
 
 use super::arrange::Arranger;
-use super::queue::Waiting;
+use super::queue::{Answer, Waiting};
 
 /// The requests of all that go together, and those who wait for them.
 #[derive(Debug)]
@@ -56,15 +56,19 @@ impl Call {
         };
         if let [(_, alone)] = &mut *self.waiting {
             if let Some(waiting) = alone.take() {
-                waiting.tell(outcomes);
+                waiting.tell(Answer::All(outcomes));
             }
             return Ok(());
         }
         let mut outcomes = outcomes.into_iter();
         for (requests, waiting) in self.waiting {
-            let own = outcomes.by_ref().take(requests).collect();
-            if let Some(waiting) = waiting {
-                waiting.tell(own);
+            let answer = match requests {
+                // There is one, since there are as many as requests.
+                1 => outcomes.next().map(Answer::One),
+                _ => Some(Answer::All(outcomes.by_ref().take(requests).collect())),
+            };
+            if let (Some(waiting), Some(answer)) = (waiting, answer) {
+                waiting.tell(answer);
             }
         }
         Ok(())

@@ -16,7 +16,7 @@ use tokio::time::{self, Instant, Sleep};
 use super::arrange::Arranger;
 use super::builder::Bounds;
 use super::call::Call;
-use super::queue::{Arrival, Queue, Turn, Waiting};
+use super::queue::{Answer, Arrival, Queue, Turn, Waiting};
 
 /// The layer's name in its own errors.
 const LAYER: &str = "group-commit";
@@ -53,10 +53,10 @@ impl Lane {
             }
         }
         let mut caller = Caller { lane: self, answered, told: false };
-        let outcomes = (&mut caller.answered).await;
+        let answer = (&mut caller.answered).await;
         caller.told = true;
         // Not told: the task was dropped in the middle of the call, its runtime being shut down.
-        outcomes.unwrap_or_else(|_| vec![self.unknown("the call broke off", true); requests])
+        answer.map_or_else(|_| vec![self.unknown("the call broke off", true); requests], Vec::from)
     }
 
     /// How many requests wait.
@@ -88,7 +88,7 @@ fn tell_unsent(waiting: impl IntoIterator<Item = Waiting>, text: &str) {
 /// One who waits to be told. Dropped before that, it makes its place in the queue free.
 struct Caller<'a> {
     lane: &'a Lane,
-    answered: oneshot::Receiver<Vec<Outcome>>,
+    answered: oneshot::Receiver<Answer>,
     told: bool,
 }
 

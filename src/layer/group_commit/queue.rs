@@ -11,12 +11,29 @@ use tokio::time::Instant;
 /// and what each of them still costs is this process's.
 const REPEATS: usize = 8;
 
+/// What a caller is told: an outcome for each of its requests.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// Of its one request. The list that the caller gives on is then made by the caller, and not in the lane, for which all wait.
+    One(Outcome),
+    All(Vec<Outcome>),
+}
+
+impl From<Answer> for Vec<Outcome> {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::One(outcome) => vec![outcome],
+            Answer::All(outcomes) => outcomes,
+        }
+    }
+}
+
 /// Requests that were submitted together and go together, and the caller who waits for them.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) batch: Arc<Batch>,
     /// Closed once the caller is gone.
-    pub(super) answer: oneshot::Sender<Vec<Outcome>>,
+    pub(super) answer: oneshot::Sender<Answer>,
     /// When the caller has waited long enough. None: never.
     pub(super) until: Option<Instant>,
 }
@@ -39,15 +56,15 @@ impl Waiting {
     }
 
     /// Tells the caller the outcomes, one for each of its requests.
-    pub(super) fn tell(self, outcomes: Vec<Outcome>) {
+    pub(super) fn tell(self, answer: Answer) {
         // A caller that is gone by now has nobody to tell.
-        drop(self.answer.send(outcomes));
+        drop(self.answer.send(answer));
     }
 
     /// Tells the caller the same outcome of each of its requests.
     pub(super) fn tell_all(self, outcome: &Outcome) {
         let outcomes = vec![outcome.clone(); self.requests()];
-        self.tell(outcomes);
+        self.tell(Answer::All(outcomes));
     }
 }
 
@@ -117,10 +134,15 @@ impl Queue {
     pub(super) fn take(&mut self, max_batch: usize, now: impl Fn() -> Instant) -> Turn {
         let mut turn = Turn { taken: Vec::with_capacity(self.waiting.len().min(max_batch)), late: Vec::new() };
         let (mut room, mut read) = (max_batch.saturating_mul(REPEATS), None);
-        while let Some(waiting) = self.waiting.pop_front_if(|first| match turn.taken.last() {
-            None => true,
-            Some(before) => first.weight(before) <= room,
-        }) {
+        while let Some(first) = self.waiting.front() {
+            let weight = match turn.taken.last() {
+                None => 0,
+                Some(before) => first.weight(before),
+            };
+            if weight > room {
+                break;
+            }
+            let Some(waiting) = self.waiting.pop_front() else { break };
             self.requests -= waiting.requests();
             if waiting.answer.is_closed() {
                 continue;
@@ -129,8 +151,7 @@ impl Queue {
                 turn.late.push(waiting);
                 continue;
             }
-            let weight =
-                turn.taken.last().map_or(waiting.requests().saturating_mul(REPEATS), |before| waiting.weight(before));
+            let weight = if turn.taken.is_empty() { waiting.requests().saturating_mul(REPEATS) } else { weight };
             room = room.saturating_sub(weight);
             turn.taken.push(waiting);
         }
