@@ -39,9 +39,12 @@ fn place(turn: u64, places: usize) -> usize {
     (turn % (1 << 40)) as usize * 7_919 % places
 }
 
+/// Requests of that many keys. Of one key too each caller has a request of its own, as the callers of a service have, which do not share
+/// what they ask: threads that count one reference up and down hold each other up.
 fn requests(keys: usize) -> Vec<Request> {
     let limit: Limit = "1000000/1s token-bucket".parse().expect("a limit");
-    (0..keys).map(|key| Request::take(Key::new("t", "api", [key.to_string()]), limit, 1).expect("a request")).collect()
+    let names = (0..keys.max(4096)).map(|place| (place % keys).to_string());
+    names.map(|name| Request::take(Key::new("t", "api", [name]), limit, 1).expect("a request")).collect()
 }
 
 /// A request under four limits of one tenant: all of it, its plan, a user, an endpoint.
@@ -61,10 +64,14 @@ fn layered() -> Vec<Request> {
         .collect()
 }
 
+/// For the whole run, so that a question counts no references.
+fn kept<T>(thing: T) -> &'static T {
+    Box::leak(Box::new(thing))
+}
+
 fn limiter(backend: Arc<dyn Backend>, requests: Vec<Request>) -> Ask {
-    let requests = Arc::new(requests);
+    let (backend, requests) = (kept(backend), kept(requests));
     Arc::new(move |turn| {
-        let (backend, requests) = (Arc::clone(&backend), Arc::clone(&requests));
         Box::pin(async move {
             let request = requests[place(turn, requests.len())].clone();
             backend.ask(request).await.is_ok_and(|decisions| decisions.allowed)
@@ -75,7 +82,7 @@ fn limiter(backend: Arc<dyn Backend>, requests: Vec<Request>) -> Ask {
 fn peer(storage: Arc<AsyncRedisStorage>, keys: usize) -> Ask {
     let variables = ["user".try_into().expect("an expression")];
     let limit = Arc::new(limitador::limit::Limit::new("bench", 1_000_000_000, 60, [], variables));
-    let counters: Arc<Vec<Counter>> = Arc::new(
+    let counters: &Vec<Counter> = kept(
         (0..keys)
             .map(|key| {
                 let context = Context::from(HashMap::from([("user".to_owned(), key.to_string())]));
@@ -83,8 +90,8 @@ fn peer(storage: Arc<AsyncRedisStorage>, keys: usize) -> Ask {
             })
             .collect(),
     );
+    let storage = kept(storage);
     Arc::new(move |turn| {
-        let (storage, counters) = (Arc::clone(&storage), Arc::clone(&counters));
         Box::pin(async move {
             let mut own = vec![counters[place(turn, counters.len())].clone()];
             let verdict = storage.check_and_update(&mut own, 1).await;
