@@ -70,7 +70,7 @@ async fn work(mut group: Group, held: &mut Held) -> Next {
         held.slow();
         sleep_until(deadline.min(Instant::now() + pause + node.jitter(pause))).await;
     }
-    if group.crowd() >= CROWDED {
+    if group.crowd(Instant::now()) >= CROWDED {
         // One key that other nodes are at must not hold up the rest.
         held.slow();
         let mut parts = group.apart();
@@ -93,11 +93,11 @@ async fn work(mut group: Group, held: &mut Held) -> Next {
                 return done(group, records, held);
             }
             Ok(Answer::AppliedBefore(seen)) => {
-                group.seen(seen, node.number());
+                group.seen(seen, node.number(), Instant::now(), node.round_trip());
                 return done(group, records, held);
             }
             Ok(Answer::Changed(seen)) => {
-                group.seen(seen, node.number());
+                group.seen(seen, node.number(), Instant::now(), node.round_trip());
                 if !group.given() {
                     node.compare_clocks(&group.slots);
                 }
@@ -190,7 +190,7 @@ async fn again(group: &mut Group, held: &Held, deadline: Instant) -> Option<Opti
         return Some(None);
     }
     // All keys were just shown, so at once; but for those that others are at all the time.
-    if group.crowd() < CROWDED {
+    if group.crowd(Instant::now()) < CROWDED {
         return None;
     }
     let whole =
@@ -209,7 +209,7 @@ async fn again(group: &mut Group, held: &Held, deadline: Instant) -> Option<Opti
 /// meanwhile wait too, and are decided together.
 async fn back_off(group: &Group, held: &Held, deadline: Instant) {
     let node = &held.node;
-    let longest = node.round_trip().saturating_mul(2 * group.crowd());
+    let longest = node.round_trip().saturating_mul(2 * group.crowd(Instant::now()));
     let longest = longest.min(node.config.call_timeout / 16) / (1 + group.attempts / 3);
     let until = Instant::now() + node.jitter(longest);
     sleep_until(until.min(deadline)).await;

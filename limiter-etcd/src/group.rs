@@ -136,7 +136,7 @@ impl Group {
     }
 
     /// The store showed its keys, to the engine of number `own`.
-    pub(crate) fn seen(&mut self, seen: Vec<Seen>, own: u64) {
+    pub(crate) fn seen(&mut self, seen: Vec<Seen>, own: u64, now: Timer, round_trip: Duration) {
         for (slot, seen) in self.slots.iter_mut().zip(seen) {
             if seen.known.revision != slot.base.revision {
                 // What is gone leaves its version: the next state's goes on from there.
@@ -145,7 +145,7 @@ impl Group {
                 slot.base.cell.version = slot.base.cell.version.max(floor);
                 let writer = seen.mark.map_or(u64::MAX, |mark| mark.engine);
                 if writer != own {
-                    slot.base.others.lost(writer);
+                    slot.base.others.lost(writer, now, round_trip);
                 }
             }
         }
@@ -159,8 +159,8 @@ impl Group {
     }
 
     /// How crowded the most crowded of its keys is.
-    pub(crate) fn crowd(&self) -> u32 {
-        self.slots.iter().map(|slot| slot.base.others.crowd()).max().unwrap_or_default()
+    pub(crate) fn crowd(&self, now: Timer) -> u32 {
+        self.slots.iter().map(|slot| slot.base.others.crowd(now)).max().unwrap_or_default()
     }
 
     /// Whether others should have a chance first, at one of its keys. `pause` is what it takes to leave them one.

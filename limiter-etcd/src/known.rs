@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// Transactions in a row, after which there is a gap for others: that nobody knows of, or that were there of late; of these
 /// each further one makes it shorter.
 const STREAK: (u32, u32) = (64, 16);
-/// For so many transactions others are reckoned with after they were noticed.
+/// For so many round trips another is reckoned with after it was quicker.
 const RIVALS: u32 = 64;
 /// So many other nodes are told apart.
 const TOLD_APART: usize = 8;
@@ -31,38 +31,42 @@ pub(crate) struct Known {
 /// What a node has noticed of others at a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Others {
-    /// Who was quicker of late: the numbers of other engines, 0 for none.
-    quicker: [u64; TOLD_APART],
-    /// So many transactions more, others are reckoned with.
-    rivals: u32,
+    quicker: [Option<Rival>; TOLD_APART],
     /// Transactions of this node in a row, with no time between them for others.
     streak: u32,
     /// When the last of them was done.
     done: Option<Instant>,
 }
 
+/// Another that was quicker of late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rival {
+    /// The number of its engine.
+    engine: u64,
+    /// Until when it is reckoned with. Each by itself: one that has gone would be in the way as long as there is any other.
+    until: Instant,
+}
+
 impl Others {
     /// How many others are at the key, as far as they are told apart.
-    pub(crate) fn crowd(&self) -> u32 {
-        self.quicker.iter().map(|other| u32::from(*other != 0)).sum()
+    pub(crate) fn crowd(&self, now: Instant) -> u32 {
+        self.quicker.iter().map(|rival| u32::from(rival.is_some_and(|rival| rival.until > now))).sum()
     }
 
     /// Another was quicker: the engine of this number.
-    pub(crate) fn lost(&mut self, other: u64) {
-        (self.rivals, self.streak) = (RIVALS, 0);
-        if !self.quicker.contains(&other)
-            && let Some(place) = self.quicker.iter_mut().find(|place| **place == 0)
-        {
-            *place = other;
+    pub(crate) fn lost(&mut self, other: u64, now: Instant, round_trip: Duration) {
+        self.streak = 0;
+        let until = now + round_trip.saturating_mul(RIVALS);
+        let rival = Some(Rival { engine: other, until });
+        let known = self.quicker.iter().position(|place| place.is_some_and(|rival| rival.engine == other));
+        let free = || self.quicker.iter().position(|place| place.is_none_or(|rival| rival.until <= now));
+        if let Some(place) = known.or_else(free).and_then(|place| self.quicker.get_mut(place)) {
+            *place = rival;
         }
     }
 
     /// It is done.
     pub(crate) fn won(&mut self, now: Instant) {
-        self.rivals = self.rivals.saturating_sub(1);
-        if self.rivals == 0 {
-            self.quicker = [0; TOLD_APART];
-        }
         self.streak += 1;
         self.done = Some(now);
     }
@@ -73,7 +77,10 @@ impl Others {
             self.streak = 0;
         }
         let (alone, among_others) = STREAK;
-        let longest = if self.rivals > 0 { among_others / self.crowd().max(1) } else { alone };
+        let longest = match self.crowd(now) {
+            0 => alone,
+            others => among_others / others,
+        };
         let gives = self.streak >= longest;
         if gives {
             self.streak = 0;
@@ -87,6 +94,11 @@ mod tests {
     use super::*;
 
     const PAUSE: Duration = Duration::from_millis(2);
+    const TRIP: Duration = Duration::from_millis(1);
+
+    fn lose(others: &mut Others, to: u64) {
+        others.lost(to, Instant::now(), TRIP);
+    }
 
     /// After how many transactions in a row the node gives way.
     fn streak(others: &mut Others) -> u32 {
@@ -103,16 +115,14 @@ mod tests {
     async fn a_winner_leaves_gaps_and_more_of_them_once_others_were_there() {
         let mut others = Others::default();
         assert_eq!((streak(&mut others), streak(&mut others)), (64, 64));
-        others.lost(1);
+        lose(&mut others, 1);
         assert_eq!((streak(&mut others), streak(&mut others)), (16, 16));
-        others.lost(2);
+        lose(&mut others, 2);
         assert_eq!(streak(&mut others), 8, "two others have to come in");
-        let mut others_reckoned_with = 8;
-        while streak(&mut others) == 8 {
-            others_reckoned_with += 8;
-        }
-        assert_eq!(others_reckoned_with, RIVALS - 8, "in the streak that follows they are forgotten");
-        assert_eq!(streak(&mut others), 64);
+        tokio::time::advance(TRIP * (RIVALS - 1)).await;
+        assert_eq!(streak(&mut others), 8);
+        tokio::time::advance(TRIP).await;
+        assert_eq!(streak(&mut others), 64, "they were not seen for long");
     }
 
     #[tokio::test(start_paused = true)]
@@ -125,21 +135,32 @@ mod tests {
         }
     }
 
-    #[test]
-    fn others_are_told_apart_and_forgotten_when_they_have_gone() {
+    #[tokio::test(start_paused = true)]
+    async fn others_are_told_apart_and_forgotten_when_they_have_gone() {
         let mut others = Others::default();
         for _ in 0..5 {
-            others.lost(7);
-            assert_eq!(others.crowd(), 1, "one other, however often it is quicker");
+            lose(&mut others, 7);
+            assert_eq!(others.crowd(Instant::now()), 1, "one other, however often it is quicker");
         }
         for other in 1..=20 {
-            others.lost(other);
+            lose(&mut others, other);
         }
-        assert_eq!(others.crowd(), 8);
+        assert_eq!(others.crowd(Instant::now()), 8);
+        tokio::time::advance(TRIP * RIVALS).await;
+        assert_eq!(others.crowd(Instant::now()), 0);
+        lose(&mut others, 21);
+        assert_eq!(others.crowd(Instant::now()), 1, "their places are free");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_has_gone_is_forgotten_while_another_stays() {
+        let mut others = Others::default();
+        lose(&mut others, 1);
         for _ in 0..RIVALS {
-            assert_eq!(others.crowd(), 8);
+            lose(&mut others, 2);
             others.won(Instant::now());
+            tokio::time::advance(TRIP).await;
         }
-        assert_eq!(others.crowd(), 0);
+        assert_eq!(others.crowd(Instant::now()), 1, "the one that is still there");
     }
 }
