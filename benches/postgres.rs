@@ -7,11 +7,11 @@
 #![allow(clippy::expect_used, reason = "a bench stops on the first thing that is not as it should be")]
 
 use std::env;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use limiter::layer::GroupCommit;
-use limiter::{Backend, BackendExt, Batch, Key, Limit, Request};
+use limiter::{Backend, BackendExt, Batch, CheckError, Key, Limit, Request};
 use limiter_benches::{Bars, Rounds, median_wait, rate};
 use limiter_conformance::load::{Load, closed};
 use limiter_conformance::store::{Kind, Launch};
@@ -58,11 +58,20 @@ async fn transaction(pool: &PgPool, number: u64) -> Result<bool, sqlx::Error> {
     Ok(true)
 }
 
+/// The first failure of the run; how many there were is told beside the figures.
+fn tell_once(error: &CheckError) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| println!("the first check that failed: {error}"));
+}
+
 async fn checks(backend: &Arc<dyn Backend>, tasks: u32, keys: u64, span: Duration) -> Load {
     let backend = Arc::clone(backend);
     closed(tasks, span, move |turn| {
         let backend = Arc::clone(&backend);
-        async move { backend.ask(request(key(turn, keys))).await.is_ok_and(|decisions| decisions.allowed) }
+        async move {
+            let answer = backend.ask(request(key(turn, keys))).await;
+            answer.inspect_err(tell_once).is_ok_and(|decisions| decisions.allowed)
+        }
     })
     .await
 }

@@ -42,13 +42,15 @@ BEGIN
     INSERT INTO {table} AS t (key, shape, version, a, b, c, expires)
     SELECT w.key, 0, 0, 0, 0, 0, 0 FROM unnest(keys[1 : arg[5]]) WITH ORDINALITY AS w(key, n)
     -- A log that is only asked for is held still, since it is read in parts; there is nothing to hold of one that is not there.
-    WHERE w.n <= arg[4] OR EXISTS (SELECT FROM {table} AS s WHERE s.key = w.key)
+    WHERE w.n <= arg[4] OR EXISTS (SELECT FROM {table} AS s WHERE s.key = w.key OFFSET 0)
     ORDER BY w.key COLLATE "C"
     ON CONFLICT (key) DO UPDATE SET shape = t.shape WHERE false;
   END IF;
   SELECT array_agg(s.cell) INTO cells FROM (
-    SELECT CASE WHEN t.key IS NULL THEN ROW(0, 0, 0, 0, 0, 0, 0, w.key, NULL, NULL)::{table} ELSE t END AS cell
-    FROM unnest(keys) WITH ORDINALITY AS w(key, n) LEFT JOIN {table} AS t ON t.key = w.key ORDER BY w.n
+    SELECT CASE WHEN (t.cell).key IS NULL THEN ROW(0, 0, 0, 0, 0, 0, 0, w.key, NULL, NULL)::{table} ELSE t.cell END AS cell
+    -- By the key, one by one, as {take}.
+    FROM unnest(keys) WITH ORDINALITY AS w(key, n)
+      LEFT JOIN LATERAL (SELECT held AS cell FROM {table} AS held WHERE held.key = w.key OFFSET 0) AS t ON true ORDER BY w.n
   ) AS s;
 
   -- Only now: what is asked for holds no lock, and must not be told at an instant before a write that it saw.
@@ -291,7 +293,7 @@ BEGIN
   IF cardinality(changed) > 0 THEN
     UPDATE {table} AS t SET version = w.version, a = w.a, b = w.b, c = w.c, expires = w.expires, chunks = w.chunks,
       shape = w.shape, ats = w.ats, uptos = w.uptos
-    FROM unnest(changed) AS w WHERE t.key = w.key;
+    FROM unnest(changed) AS w WHERE t.key = w.key AND t.key = ANY (keys);
   END IF;
   IF cardinality(gone) > 0 THEN
     DELETE FROM {table} AS t WHERE t.key = ANY (gone);

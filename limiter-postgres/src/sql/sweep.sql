@@ -14,7 +14,7 @@ BEGIN
   ), rows AS (
     DELETE FROM {table} AS t USING dead WHERE t.ctid = dead.place RETURNING t.key, t.chunks
   ), logs AS (
-    DELETE FROM {log} AS l USING rows WHERE l.key = rows.key AND rows.chunks > 0
+    DELETE FROM {log} AS l WHERE l.key = ANY (ARRAY(SELECT rows.key FROM rows WHERE rows.chunks > 0))
   )
   SELECT count(*) INTO removed FROM rows;
   RETURN ARRAY[removed, pg_relation_size('{table}') / current_setting('block_size')::bigint];

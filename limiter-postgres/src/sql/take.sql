@@ -96,7 +96,8 @@ BEGIN
                       WITH ORDINALITY AS w(name, lim, cost, long, part, count, n)
                   ) AS v OFFSET 0
                 ) AS u
-                JOIN {table} AS t ON t.key = u.name
+                -- By the key, one by one: statistics of a time when the table was empty make a pass over all of it look cheap.
+                CROSS JOIN LATERAL (SELECT s.ctid, s.* FROM {table} AS s WHERE s.key = u.name OFFSET 0) AS t
                 ORDER BY u.n OFFSET 0
               ) AS zero OFFSET 0
             ) AS one OFFSET 0
