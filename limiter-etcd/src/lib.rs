@@ -92,8 +92,8 @@
 //! | one hot key | 261/s (get, compare, put; 32 clients), 15 attempts a success | 23 397/s (2 processes of 32 tasks), 1.9 attempts | 91 (84–112) |
 //! | 10 000 keys, 128 tasks | 5 073/s (a compare-and-put each, from a remembered revision) | 31 644/s | 6.3 (5.6–7.7) |
 //!
-//! On the hot key a transaction holds what one process has waiting, 32 checks, and takes as long as a put: more tasks are more decisions
-//! a second, and no way of writing them is.
+//! On the hot key a transaction decides what one process has waiting, 32 checks here, and takes as long as a put does: that bounds the
+//! decisions a second, and more callers in a process raise it.
 //!
 //! The fault rows (members killed and stalled, leaders that change, clocks apart, a full database) print their figures:
 //! `cargo test -p limiter-etcd --test faults -- --nocapture`; the run of a million keys that are used once:

@@ -293,6 +293,7 @@ BEGIN
   IF cardinality(changed) > 0 THEN
     UPDATE {table} AS t SET version = w.version, a = w.a, b = w.b, c = w.c, expires = w.expires, chunks = w.chunks,
       shape = w.shape, ats = w.ats, uptos = w.uptos
+    -- The second condition is for a plan that begins with the table: by it these keys are read, and not all.
     FROM unnest(changed) AS w WHERE t.key = w.key AND t.key = ANY (keys);
   END IF;
   IF cardinality(gone) > 0 THEN

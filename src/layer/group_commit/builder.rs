@@ -54,7 +54,7 @@ impl GroupCommitBuilder {
         self
     }
 
-    /// The most requests that wait in each lane, by default 16 384, at some 500 bytes each. One always may, so 0 counts as 1.
+    /// The most requests that wait in each lane, by default 16 384, at some 800 bytes each. One always may, so 0 counts as 1.
     ///
     /// A request that finds no room is not sent, and fails at once with
     /// [`ErrorKind::Overloaded`](limiter_core::ErrorKind::Overloaded). Of the places of callers that are gone, up to a sixteenth

@@ -136,10 +136,11 @@ impl Queue {
         let (mut room, mut read) = (max_batch.saturating_mul(REPEATS), None);
         while let Some(first) = self.waiting.front() {
             let weight = match turn.taken.last() {
-                None => 0,
+                None => first.requests().saturating_mul(REPEATS),
                 Some(before) => first.weight(before),
             };
-            if weight > room {
+            // One always goes, however large it is.
+            if weight > room && !turn.taken.is_empty() {
                 break;
             }
             let Some(waiting) = self.waiting.pop_front() else { break };
@@ -151,7 +152,6 @@ impl Queue {
                 turn.late.push(waiting);
                 continue;
             }
-            let weight = if turn.taken.is_empty() { waiting.requests().saturating_mul(REPEATS) } else { weight };
             room = room.saturating_sub(weight);
             turn.taken.push(waiting);
         }
