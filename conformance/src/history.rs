@@ -32,11 +32,13 @@ mod ledger;
 mod life;
 pub(crate) mod line;
 mod replay;
+mod steady;
 mod window;
 
 pub use ledger::Ledger;
 pub(crate) use ledger::admitted_between;
 pub use replay::{Lost, Replay};
+pub(crate) use steady::Steady;
 pub use window::Window;
 
 /// Calls of any number of clients, in any order, on these keys and limits.

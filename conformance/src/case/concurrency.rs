@@ -3,7 +3,7 @@
 use limiter_core::{Algorithm, ClockSource, Limit, Op, Request, Scope};
 
 use super::{Failure, case_list, ensure};
-use crate::history::{Answer, History, Replay};
+use crate::history::{History, Replay, Steady};
 use crate::trial::{Trial, at};
 use crate::workload::{Item, PROCESSES, Plan, TASKS};
 
@@ -309,8 +309,7 @@ async fn several_processes(trial: &Trial) -> Result<(), Failure> {
 /// Of a bucket that refuses at an instant, every unit that it has gained until then is spent. So what is due is known exactly.
 async fn steady_demand(trial: &Trial) -> Result<(), Failure> {
     let mut plan = Plan::new(trial).calls_per_task(u32::MAX).stop_after(900);
-    // Each holds what it gains in a second, so that no demand is too late, however slow the machine; and so little that any store is
-    // asked for more.
+    // So little that any store is asked for more, and a second's worth held, so that no demand is too late once the first is met.
     let texts = ["30/1s token-bucket", "30/1s leaky-bucket"];
     for text in texts {
         let check = (plan.key("steady", text), plan.limit(text), 1);
@@ -318,30 +317,11 @@ async fn steady_demand(trial: &Trial) -> Result<(), Failure> {
     }
     let history = check_real_time(trial, &plan).await?;
     for (key, text) in texts.into_iter().enumerate() {
-        let limit: Limit = text.parse()?;
-        let decided: Vec<(bool, u64)> = history
-            .calls
-            .iter()
-            .filter(|call| call.checks.iter().any(|asked| asked.key == key))
-            .filter_map(|call| match call.answer {
-                Answer::Decided { allowed, at, .. } => Some((allowed, at.micros())),
-                _ => None,
-            })
-            .collect();
-        let first = decided.iter().filter(|(allowed, _)| *allowed).map(|(_, at)| *at).min();
-        let refused = decided.iter().filter(|(allowed, _)| !*allowed).map(|(_, at)| *at).max();
-        let (Some(first), Some(refused)) = (first, refused) else {
-            return Err(Failure::new(format!("{text}: {} calls did not exhaust it", decided.len())));
+        let Some(Steady { admitted, due }) = history.steady(key, &text.parse()?) else {
+            return Err(Failure::new(format!("{text}: {} calls did not exhaust it", history.calls.len())));
         };
-        let due = limit.capacity() + refused.saturating_sub(first) * limit.amount() / 1_000_000;
-        let admitted = decided.iter().filter(|(allowed, at)| *allowed && *at <= refused).count();
-        let admitted = u64::try_from(admitted)?;
         trial.counters.reached(admitted, due);
-        ensure!(
-            admitted <= due && admitted * 100 >= due * 99,
-            "{text}: {admitted} of {} calls admitted, where {due} were due",
-            decided.len()
-        );
+        ensure!(admitted == due, "{text}: {admitted} of {} calls admitted, where {due} were due", history.calls.len());
     }
     Ok(())
 }

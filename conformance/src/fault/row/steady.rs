@@ -2,7 +2,7 @@
 
 use std::time::Instant as Time;
 
-use limiter_core::{Algorithm, Limit};
+use limiter_core::Algorithm;
 
 use crate::case::Failure;
 use crate::fault::audit::Excuse;
@@ -11,7 +11,7 @@ use crate::fault::ground::Setting;
 use crate::fault::row::Measured;
 use crate::fault::scene::Scene;
 use crate::fault::{Site, Terms};
-use crate::history::{Answer, History};
+use crate::history::Steady;
 use crate::workload::Item;
 
 /// An instant that is no edge of any window here.
@@ -30,33 +30,14 @@ pub(super) fn no_fault(site: &Site, terms: Terms) -> Result<Measured, Failure> {
     scene.rest(1_200, 20_000);
     let (history, audit) = scene.finish(load)?;
     let millis = u64::try_from(began.elapsed().as_millis())?.max(1);
-    let (admitted, due) = steady(&history, key)?;
+    let Some(Steady { admitted, due }) = history.steady(key, &STEADY.parse()?) else {
+        return Err(Failure::new(format!("{} calls did not exhaust {STEADY}", history.calls.len())));
+    };
     let failed = audit.replay.unknown + audit.replay.not_sent;
     Ok(Measured::of(&audit, Excuse::default())
         .and(Figure::count("without an answer", failed).at_most(0))
         .and(Figure::count("calls/s", audit.replay.calls * 1_000 / millis))
         .and(Figure::share("reached of what was due", admitted, due).at_least(990)))
-}
-
-/// What a bucket admitted until it last refused, and what it had gained until then: all of which is spent at a refusal.
-fn steady(history: &History, key: usize) -> Result<(u64, u64), Failure> {
-    let limit: Limit = STEADY.parse()?;
-    let decided = || {
-        let calls = history.calls.iter().filter(move |call| call.checks.iter().any(|asked| asked.key == key));
-        calls.filter_map(|call| match call.answer {
-            Answer::Decided { allowed, at, .. } => Some((allowed, at.micros())),
-            _ => None,
-        })
-    };
-    let first = decided().filter(|(allowed, _)| *allowed).map(|(_, at)| at).min();
-    let refused = decided().filter(|(allowed, _)| !*allowed).map(|(_, at)| at).max();
-    let (Some(first), Some(refused)) = (first, refused) else {
-        return Err(Failure::new(format!("{} calls did not exhaust {limit}", decided().count())));
-    };
-    let gained = u128::from(refused.saturating_sub(first)) * u128::from(limit.amount()) / limit.period().as_micros();
-    let due = limit.capacity() + u64::try_from(gained)?;
-    let admitted = decided().filter(|(allowed, at)| *allowed && *at <= refused).count();
-    Ok((u64::try_from(admitted)?, due))
 }
 
 pub(super) fn one_instant(site: &Site, terms: Terms) -> Result<Measured, Failure> {
