@@ -2,7 +2,8 @@
 //! `cargo bench --manifest-path benches/peers/Cargo.toml --bench redis`, with `-- ROUNDS SECONDS` for other than 5 rounds of 1 s, and with
 //! words after those for the loads only whose titles have one of them: `-- 3 1 "key, 128 tasks" layers`.
 //!
-//! Everything rides one connection. `once` asks the script for each check by itself; `grouped` is what `limiter::connect` gives.
+//! Everything rides one connection. `once` asks the script for each check by itself; `grouped` is what `limiter::connect` gives,
+//! two lanes with two calls in flight each; beside it, four lanes of one.
 //!
 //! Two peers are programs of others. They are measured if they are named, and `scripts/bench` fetches them: `THROTTLECRAB`, the path of
 //! `throttlecrab-server`, a store of its own that speaks Redis's protocol; `PYTHON`, an interpreter that has the packages `limits` and
@@ -42,14 +43,14 @@ fn place(turn: u64, places: usize) -> usize {
 /// Requests of that many keys. Of one key too each caller has a request of its own, as the callers of a service have, which do not share
 /// what they ask: threads that count one reference up and down hold each other up.
 fn requests(keys: usize) -> Vec<Request> {
-    let limit: Limit = "1000000/1s token-bucket".parse().expect("a limit");
+    let limit: Limit = "1000000000/1s token-bucket".parse().expect("a limit");
     let names = (0..keys.max(4096)).map(|place| (place % keys).to_string());
     names.map(|name| Request::take(Key::new("t", "api", [name]), limit, 1).expect("a request")).collect()
 }
 
 /// A request under four limits of one tenant: all of it, its plan, a user, an endpoint.
 fn layered() -> Vec<Request> {
-    let limit: Limit = "1000000/1s token-bucket".parse().expect("a limit");
+    let limit: Limit = "1000000000/1s token-bucket".parse().expect("a limit");
     let layer = |rule: &str, part: String| Check::new(Key::new("t", rule, [part]), limit, 1);
     (0..1000)
         .map(|user| {
@@ -206,6 +207,7 @@ async fn main() {
     let store = Launch::new(Kind::Redis).road(Road::Local).own().start().expect("a server");
     let engine = limiter::engine(store.url()).await.expect("an engine");
     let grouped: Arc<dyn Backend> = Arc::new(GroupCommit::new(Arc::clone(&engine)));
+    let single: Arc<dyn Backend> = Arc::new(GroupCommit::builder().lanes(4).in_flight(1).wrap(Arc::clone(&engine)));
     let storage = Arc::new(AsyncRedisStorage::new(store.url()).await.expect("limitador's storage"));
     let client = redis::Client::open(store.url()).expect("a client");
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
@@ -227,6 +229,7 @@ async fn main() {
     for (keys, name) in [(1, "one hot key"), (MANY, "100 k keys")] {
         let once = limiter(Arc::clone(&engine), requests(keys));
         let together = limiter(Arc::clone(&grouped), requests(keys));
+        let singly = limiter(Arc::clone(&single), requests(keys));
         let limitador = peer(Arc::clone(&storage), keys);
         let floor = bare(&connection, keys, floor);
         let incr = bare(&connection, keys, |key| redis::Cmd::incr(format!("{key}:n"), 1));
@@ -248,6 +251,7 @@ async fn main() {
                 }
                 table.add("limiter, once per check", run(&store, tasks, span, &once).await);
                 table.add("limiter, grouped", run(&store, tasks, span, &together).await);
+                table.add("limiter, grouped, one call a lane", run(&store, tasks, span, &singly).await);
             }
             table.print(&format!("{title}, {rounds} rounds of {span:?}"));
             let (once, together) = ("limiter, once per check", "limiter, grouped");

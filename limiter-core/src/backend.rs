@@ -81,13 +81,22 @@ pub struct Capabilities {
     pub scope: Scope,
     /// Which checks of one request are decided in one step.
     pub atomicity: Atomicity,
+    /// Whether calls of the same keys may be asked side by side at no loss: they ride one connection, one behind the other, and none
+    /// waits for another's lock or loses to its write.
+    pub pipelined: bool,
 }
 
 impl Capabilities {
-    /// The capabilities of `engine`.
+    /// The capabilities of `engine`, which is not pipelined.
     #[must_use]
     pub const fn new(engine: &'static str, clock: ClockSource, scope: Scope, atomicity: Atomicity) -> Self {
-        Self { engine, clock, scope, atomicity }
+        Self { engine, clock, scope, atomicity, pipelined: false }
+    }
+
+    /// The same of an engine that is pipelined.
+    #[must_use]
+    pub const fn pipelined(self) -> Self {
+        Self { pipelined: true, ..self }
     }
 }
 

@@ -94,7 +94,7 @@ pub(crate) fn decide_terms<'a>(
     cells: &mut impl Cells,
 ) -> Record {
     let mut allowed = true;
-    let mut layers: SmallVec<[Layer; 4]> = SmallVec::new();
+    let mut layers: SmallVec<[Layer; 1]> = SmallVec::with_capacity(terms.size_hint().0);
     for (index, (limit, cost)) in terms.clone().enumerate() {
         let cell = cells.cell(index);
         match op {

@@ -94,11 +94,11 @@ pub struct Decisions {
     pub at: Instant,
     /// Whose word it is: of an answer that a fallback gave, the least trusted of its limits'.
     pub source: Source,
-    layers: SmallVec<[Decision; 4]>,
+    layers: SmallVec<[Decision; 1]>,
 }
 
 impl Decisions {
-    pub(crate) fn of(allowed: bool, at: Instant, source: Source, layers: SmallVec<[Decision; 4]>) -> Self {
+    pub(crate) fn of(allowed: bool, at: Instant, source: Source, layers: SmallVec<[Decision; 1]>) -> Self {
         Self {
             allowed,
             retry_after: layers.iter().filter_map(|layer| layer.retry_after).max(),

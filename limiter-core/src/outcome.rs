@@ -62,7 +62,7 @@ pub struct Record {
     pub allowed: bool,
     /// The instant at which it was decided.
     pub at: Instant,
-    pub(crate) layers: SmallVec<[Layer; 4]>,
+    pub(crate) layers: SmallVec<[Layer; 1]>,
     pub(crate) basis: Basis,
 }
 
@@ -105,7 +105,7 @@ impl Record {
     /// nothing did and it passes.
     #[must_use]
     pub fn from_fallback(allowed: bool, at: Instant, layers: impl IntoIterator<Item = Option<(Layer, Limit)>>) -> Self {
-        let (layers, shares): (SmallVec<[Layer; 4]>, Vec<Option<Limit>>) = layers
+        let (layers, shares): (SmallVec<[Layer; 1]>, Vec<Option<Limit>>) = layers
             .into_iter()
             .map(|counted| counted.map_or((NOTHING, None), |(layer, share)| (layer, Some(share))))
             .unzip();
@@ -136,7 +136,7 @@ impl Record {
         // A refund and a reset are no questions: what is left is told as for a cost of 0, which always passes.
         let cost = |asked: u64| if matches!(request.op(), Op::Take | Op::Peek) { asked } else { 0 };
         let charged = self.allowed && request.op() == Op::Take;
-        let layers: SmallVec<[Decision; 4]> = checks
+        let layers: SmallVec<[Decision; 1]> = checks
             .iter()
             .zip(&self.layers)
             .enumerate()

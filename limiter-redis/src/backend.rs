@@ -79,7 +79,7 @@ impl Backend for Redis {
             Store::One(_) => Atomicity::AllKeys,
             Store::Cluster(_) => Atomicity::SameScope,
         };
-        Capabilities::new(ENGINE, ClockSource::Store, Scope::Cluster, atomicity)
+        Capabilities::new(ENGINE, ClockSource::Store, Scope::Cluster, atomicity).pipelined()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Many checks in one call: what arrives while a call is in flight goes together in the next.
+//! Many checks in one call: what arrives while calls are in flight goes together in the next.
 
 mod arrange;
 mod builder;
@@ -20,18 +20,18 @@ use self::lane::Lane;
 
 /// A layer that sends requests to the store in groups.
 ///
-/// While a call is in flight, arrivals queue; when it ends, all of them go in the next. There is no timer and nothing to tune:
+/// While calls are in flight, arrivals queue; when one ends, all of them go in the next. There is no timer and nothing to tune:
 /// alone, a check waits for nobody, and the busier the store, the larger the groups and the cheaper each check. The engine
 /// decides a group exactly as it would one by one, in order.
 ///
 /// # Lanes
-/// Requests are spread over several lanes, each with one call in flight at most. A request of one check goes by its key, so that **a
-/// key that is always asked alone rides one lane** and the process never races itself for it. A request of several checks goes by the
-/// *scope* of the first: those of one tenant meet in one lane, which they would at the store too. Exactness is the engine's and never
-/// depends on the lane.
+/// Requests are spread over several lanes. A request of one check goes by its key, so that **a key that is always asked alone rides one
+/// lane**. A request of several checks goes by the *scope* of the first: those of one tenant meet in one lane, which they would at the
+/// store too. A lane has [one call in flight](GroupCommitBuilder::in_flight) at most, so that the process never races itself for a key, or
+/// two where the store takes calls one behind the other and nothing is lost by that. Exactness is the engine's and never depends on either.
 ///
 /// Inside a call, equal requests are put side by side, so that an engine can fold them into one step. Requests that differ and share
-/// a key keep the order in which they came.
+/// a key keep the order in which they came, within a call.
 ///
 /// A [`Batch`] that is submitted as such stays together, and goes by its first request; more than a call holds go one call after the
 /// other. **A batch with a given instant is passed on as it is**, in its caller's task: replays keep their order.

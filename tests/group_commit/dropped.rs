@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use limiter::layer::GroupCommit;
 use limiter::{Backend, Batch, ErrorKind, Request};
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time;
 
 use crate::engine::{Recorder, ask, kind, settle, take};
@@ -103,28 +103,56 @@ async fn a_call_that_never_ends_keeps_no_task_past_the_deadline() {
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
 }
 
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap()
+}
+
+/// Waits until calls of that many requests have begun, and that many wait.
+fn until(engine: &Recorder, layer: &GroupCommit, calls: &[usize], queued: usize) {
+    while (&*engine.begun(), layer.queued()) != (calls, queued) {
+        std::thread::yield_now();
+    }
+}
+
 /// A layer may be shared by runtimes, and outlive the one that has a call in flight.
 #[test]
 fn a_runtime_that_ends_strands_nobody() {
     let engine = Recorder::gated(0);
     let layer = one_lane(&engine);
-    let runtime = || Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     let (first, second) = (runtime(), runtime());
-    let caller = |runtime: &tokio::runtime::Runtime, name: &str| runtime.block_on(ask(&layer, take(name, 1)));
-    let until = |calls: &[usize], queued| {
-        while (&*engine.begun(), layer.queued()) != (calls, queued) {
-            std::thread::yield_now();
-        }
-    };
+    let caller = |runtime: &Runtime, name: &str| runtime.block_on(ask(&layer, take(name, 1)));
     // The lane's task is the first runtime's; who waits is the second's.
     drop(caller(&first, "in flight"));
-    until(&[1], 0);
+    until(&engine, &layer, &[1], 0);
     let waits = caller(&second, "waits");
-    until(&[1], 1);
+    until(&engine, &layer, &[1], 1);
     first.shutdown_timeout(Duration::from_secs(5));
     assert_eq!(kind(&second.block_on(waits).unwrap()), ErrorKind::NotSent);
     // The lane is free for a task of the second.
     engine.let_in(1);
     second.block_on(async { ask(&layer, take("after", 1)).await.await.unwrap().record().unwrap().allowed });
     assert_eq!(seen(&engine), [take("after", 1)]);
+}
+
+#[test]
+fn a_runtime_that_ends_leaves_those_who_wait_to_another_call() {
+    let engine = Recorder::gated(0);
+    let layer = Arc::new(GroupCommit::builder().lanes(1).in_flight(2).wrap(engine.clone()));
+    let (first, second) = (runtime(), runtime());
+    let caller = |runtime: &Runtime, name: &str| runtime.block_on(ask(&layer, take(name, 1)));
+    drop(caller(&first, "of the first"));
+    until(&engine, &layer, &[1], 0);
+    let own = caller(&second, "of the second");
+    until(&engine, &layer, &[1, 1], 0);
+    let waits = caller(&second, "waits");
+    until(&engine, &layer, &[1, 1], 1);
+    first.shutdown_timeout(Duration::from_secs(5));
+    engine.let_in(2);
+    for task in [own, waits] {
+        assert!(second.block_on(task).unwrap().record().unwrap().allowed);
+    }
+    assert_eq!(seen(&engine), [take("of the second", 1), take("waits", 1)]);
+    // The place of the call that broke off is free.
+    engine.let_in(1);
+    assert!(second.block_on(async { ask(&layer, take("after", 1)).await.await.unwrap().record().unwrap().allowed }));
 }

@@ -46,6 +46,30 @@ async fn what_arrives_while_a_call_is_in_flight_goes_together_in_the_next() {
 }
 
 #[tokio::test]
+async fn a_lane_may_have_several_calls_in_flight_and_then_all_others_wait() {
+    let engine = Recorder::gated(0);
+    let layer = Arc::new(GroupCommit::builder().lanes(1).in_flight(2).wrap(engine.clone()));
+    let mut tasks = Vec::new();
+    for _ in 0..12 {
+        tasks.push(ask(&layer, take("a", 1)).await);
+    }
+    assert_eq!((engine.begun(), layer.queued()), (vec![1, 1], 10));
+    engine.let_in(1);
+    settle().await;
+    assert_eq!((engine.begun(), layer.queued()), (vec![1, 1, 10], 0), "whichever ends first, all that wait go");
+    tasks.push(ask(&layer, take("a", 1)).await);
+    assert_eq!(layer.queued(), 1, "two calls are in flight again");
+    engine.let_in(3);
+    for task in tasks {
+        assert!(task.await.unwrap().record().unwrap().allowed);
+    }
+    assert_eq!((engine.begun(), engine.most()), (vec![1, 1, 10, 1], 2));
+    // Both tasks have ended, and a lone check starts one of them anew.
+    engine.let_in(1);
+    assert!(ask(&layer, take("a", 1)).await.await.unwrap().record().is_ok());
+}
+
+#[tokio::test]
 async fn a_call_holds_no_more_than_its_bound_and_keeps_the_order_of_arrival() {
     let engine = Recorder::gated(0);
     let layer = Arc::new(GroupCommit::builder().lanes(1).max_batch(4).wrap(engine.clone()));

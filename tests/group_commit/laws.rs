@@ -58,10 +58,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 type Caller = (Vec<Request>, Option<Vec<Outcome>>);
 
 /// Runs the steps, then lets every call end.
-fn run(steps: &[Step], lanes: usize, max_batch: usize) -> (Vec<Vec<(Request, Outcome)>>, Vec<Caller>) {
+fn run(
+    steps: &[Step],
+    lanes: usize,
+    in_flight: usize,
+    max_batch: usize,
+) -> (Vec<Vec<(Request, Outcome)>>, Vec<Caller>) {
     Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
         let engine = Recorder::gated(0);
-        let layer = Arc::new(GroupCommit::builder().lanes(lanes).max_batch(max_batch).wrap(engine.clone()));
+        let layer = GroupCommit::builder().lanes(lanes).in_flight(in_flight).max_batch(max_batch);
+        let layer = Arc::new(layer.wrap(engine.clone()));
         let mut tasks = Vec::new();
         for step in steps {
             match step {
@@ -87,7 +93,7 @@ fn run(steps: &[Step], lanes: usize, max_batch: usize) -> (Vec<Vec<(Request, Out
         // Calls whose callers have all gone end, too.
         settle().await;
         assert!(engine.calls().iter().all(|call| eighths(call) <= 8 * max_batch));
-        assert!(engine.most() <= lanes);
+        assert!(engine.most() <= lanes * in_flight);
         assert_eq!((engine.begun().len(), layer.queued()), (engine.calls().len(), 0));
         (engine.calls(), callers)
     })
@@ -111,8 +117,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_decisions_are_those_of_one_by_one(steps in steps(), lanes in 1..4usize, max_batch in 1..9usize) {
-        let (calls, callers) = run(&steps, lanes, max_batch);
+    fn the_decisions_are_those_of_one_by_one(
+        steps in steps(),
+        lanes in 1..4usize,
+        in_flight in 1..4usize,
+        max_batch in 1..9usize,
+    ) {
+        let (calls, callers) = run(&steps, lanes, in_flight, max_batch);
         // Asked one by one, in the order in which the engine saw them, another engine decides the same.
         let other = Memory::new();
         let mut seen: Vec<(Request, Record)> = Vec::new();
@@ -155,7 +166,7 @@ proptest! {
         max_batch in 1..40usize,
     ) {
         let steps: Vec<Step> = asked.iter().map(|request| Step::Ask(vec![request.clone()])).collect();
-        let (calls, _) = run(&steps, 1, max_batch);
+        let (calls, _) = run(&steps, 1, 1, max_batch);
         for call in &calls {
             for (last, (request, _)) in call.iter().enumerate() {
                 let Some(first) = call[..last].iter().rposition(|(earlier, _)| earlier == request) else { continue };

@@ -18,7 +18,7 @@ pub struct Decided {
     allowed: u32,
     /// How many have their outcome.
     done: u32,
-    layers: SmallVec<[Layer; 4]>,
+    layers: SmallVec<[Layer; 1]>,
 }
 
 impl Decided {
@@ -47,7 +47,7 @@ impl Decided {
         // Admissions that are still to come in this step: the version is the one after them all.
         let later = if charges { u64::from(self.allowed - self.done - 1) } else { 0 };
         self.done += 1;
-        let mut layers: SmallVec<[Layer; 4]> = SmallVec::with_capacity(self.layers.len());
+        let mut layers: SmallVec<[Layer; 1]> = SmallVec::with_capacity(self.layers.len());
         let mut core = true;
         for (check, layer) in request.checks().iter().zip(&mut self.layers) {
             let mut view = layer.view;

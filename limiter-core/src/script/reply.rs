@@ -50,7 +50,7 @@ fn read(reader: &mut Reader<'_>, step: &Step, batch: &Batch) -> Option<Decided> 
         let view = view(reader, &check.limit)?;
         Some(Layer { view, version: reader.whole()? })
     });
-    let layers: SmallVec<[Layer; 4]> = layers.collect::<Option<_>>()?;
+    let layers: SmallVec<[Layer; 1]> = layers.collect::<Option<_>>()?;
     Some(Decided::new(allowed, layers))
 }
 

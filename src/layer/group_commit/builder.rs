@@ -10,6 +10,7 @@ use super::GroupCommit;
 /// What a lane keeps to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
+    pub(super) in_flight: usize,
     pub(super) max_batch: usize,
     pub(super) max_queue: usize,
     pub(super) deadline: Option<Duration>,
@@ -19,8 +20,12 @@ pub(super) struct Bounds {
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a builder does nothing until `wrap` is called"]
 pub struct GroupCommitBuilder {
-    lanes: usize,
-    bounds: Bounds,
+    /// None: as is best for the engine, as of the next.
+    lanes: Option<usize>,
+    in_flight: Option<usize>,
+    max_batch: usize,
+    max_queue: usize,
+    deadline: Option<Duration>,
     enabled: bool,
 }
 
@@ -29,17 +34,28 @@ impl GroupCommitBuilder {
     pub const MAX_LANES: usize = 256;
 
     pub(super) const fn new() -> Self {
-        let bounds = Bounds { max_batch: 128, max_queue: 16_384, deadline: Some(Duration::from_secs(10)) };
-        Self { lanes: 4, bounds, enabled: true }
+        let deadline = Some(Duration::from_secs(10));
+        Self { lanes: None, in_flight: None, max_batch: 128, max_queue: 16_384, deadline, enabled: true }
     }
 
-    /// How many lanes there are, 1 to [`MAX_LANES`](Self::MAX_LANES), and so how many calls may be in flight; by default 4. What is
-    /// outside counts as the nearest.
+    /// How many lanes there are, 1 to [`MAX_LANES`](Self::MAX_LANES); by default 2 if the engine is
+    /// [pipelined](limiter_core::Capabilities::pipelined), else 4. What is outside counts as the nearest.
     ///
     /// One lane makes the fullest batches. More pay where a call takes long and keys are many: from about 1000 checks at a time
     /// on Redis, from about 100 on Postgres, which locks rows and so gains nothing on few keys.
     pub fn lanes(mut self, lanes: usize) -> Self {
-        self.lanes = lanes.clamp(1, Self::MAX_LANES);
+        self.lanes = Some(lanes.clamp(1, Self::MAX_LANES));
+        self
+    }
+
+    /// How many calls each lane may have in flight; by default 2 if the engine is [pipelined](limiter_core::Capabilities::pipelined), else 1. 0
+    /// counts as 1.
+    ///
+    /// With two, the store decides one call while this process is busy with the other. They are decided in whichever order they reach
+    /// the store: of a key too, but none of their callers has been answered then. Where calls of one key wait for each other at the store,
+    /// or lose to each other, one is best.
+    pub fn in_flight(mut self, calls: usize) -> Self {
+        self.in_flight = Some(calls.max(1));
         self
     }
 
@@ -50,7 +66,7 @@ impl GroupCommitBuilder {
     ///
     /// A store is held up for as long as a call takes, and everybody in it is answered when it ends.
     pub fn max_batch(mut self, requests: usize) -> Self {
-        self.bounds.max_batch = requests.max(1);
+        self.max_batch = requests.max(1);
         self
     }
 
@@ -60,7 +76,7 @@ impl GroupCommitBuilder {
     /// [`ErrorKind::Overloaded`](limiter_core::ErrorKind::Overloaded). Of the places of callers that are gone, up to a sixteenth
     /// may count as taken.
     pub fn max_queue(mut self, requests: usize) -> Self {
-        self.bounds.max_queue = requests.max(1);
+        self.max_queue = requests.max(1);
         self
     }
 
@@ -72,7 +88,7 @@ impl GroupCommitBuilder {
     /// ([`ErrorKind::Unknown`](limiter_core::ErrorKind::Unknown), in flight). A call that takes that long is dropped, and its lane
     /// goes on.
     pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Self {
-        self.bounds.deadline = deadline.into();
+        self.deadline = deadline.into();
         self
     }
 
@@ -85,7 +101,11 @@ impl GroupCommitBuilder {
     /// Wraps `backend`.
     #[must_use]
     pub fn wrap(self, backend: Arc<dyn Backend>) -> GroupCommit {
-        let Self { lanes, bounds, enabled } = self;
-        GroupCommit::of(backend, if enabled { lanes } else { 0 }, bounds)
+        let Self { lanes, in_flight, max_batch, max_queue, deadline, enabled } = self;
+        // Four calls in flight in all, either way.
+        let (best_lanes, best_in_flight) = if backend.capabilities().pipelined { (2, 2) } else { (4, 1) };
+        let lanes = if enabled { lanes.unwrap_or(best_lanes) } else { 0 };
+        let in_flight = in_flight.unwrap_or(best_in_flight);
+        GroupCommit::of(backend, lanes, Bounds { in_flight, max_batch, max_queue, deadline })
     }
 }

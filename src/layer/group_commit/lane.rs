@@ -1,4 +1,4 @@
-//! A lane: a queue, and the task that empties it, one call after the other.
+//! A lane: a queue, and the tasks that empty it, each one call after the other.
 
 use std::future;
 use std::panic::{self, AssertUnwindSafe};
@@ -40,7 +40,7 @@ impl Lane {
         let (answer, answered) = oneshot::channel();
         let until = self.bounds.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
         // In a statement of its own, so that the lock is gone before anything else is done.
-        let arrival = self.lock().arrive(Waiting { batch, answer, until }, self.bounds.max_queue);
+        let arrival = self.lock().arrive(Waiting { batch, answer, until }, self.bounds);
         match arrival {
             Arrival::Full => return vec![self.overloaded(); requests],
             Arrival::Queued => {}
@@ -102,10 +102,10 @@ impl Drop for Caller<'_> {
     }
 }
 
-/// The task that has the lane, from the arrival that found it idle until nobody waits. There is one at most.
+/// A task that empties the lane, from the arrival that found a call more allowed until nobody waits.
 struct Lead {
     lane: Arc<Lane>,
-    /// The lane is idle again, or already another's.
+    /// It has found nobody waiting, and the queue counts on it no more.
     done: bool,
 }
 

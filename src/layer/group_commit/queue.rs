@@ -7,6 +7,8 @@ use limiter_core::{Batch, Outcome};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::builder::Bounds;
+
 /// How many requests that repeat the one before them take a call's room of one: an engine decides a run of equal requests in one step,
 /// and what each of them still costs is this process's.
 const REPEATS: usize = 8;
@@ -68,6 +70,7 @@ impl Waiting {
     }
 }
 
+/// Of each call that a lane may have in flight:
 /// ```text
 ///            arrive: lead                  take: something
 ///    idle ───────────────► busy, queued ──────────────────► busy, a call in flight ─┐
@@ -82,25 +85,25 @@ pub(super) struct Queue {
     requests: usize,
     /// About how many callers have gone since the last sweep. Who went while the call was in flight is counted too.
     gone: usize,
-    /// Whether a task has the lane, and takes what is queued.
-    busy: bool,
+    /// How many tasks take what is queued, each for a call of its own.
+    leads: usize,
 }
 
 /// What a new arrival means.
 #[derive(Debug)]
 pub(super) enum Arrival {
-    /// The lane was idle: the arrival has to start its task.
+    /// A call more may be in flight: the arrival has to start its task.
     Lead,
-    /// The lane's task takes it in its turn.
+    /// One of the lane's tasks takes it in its turn.
     Queued,
     /// No room. It was not queued.
     Full,
 }
 
-/// What the lane's task does next.
+/// What a task of the lane does next.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// Goes to the store now. Nothing: the lane is idle.
+    /// Goes to the store now. Nothing: the task has ended.
     pub(super) taken: Vec<Waiting>,
     /// Waited too long, and is not sent.
     pub(super) late: Vec<Waiting>,
@@ -108,7 +111,7 @@ pub(super) struct Turn {
 
 impl Queue {
     /// Queues `waiting` if there is room: at most `max_queue` requests wait, but one arrival always may.
-    pub(super) fn arrive(&mut self, waiting: Waiting, max_queue: usize) -> Arrival {
+    pub(super) fn arrive(&mut self, waiting: Waiting, Bounds { max_queue, in_flight, .. }: Bounds) -> Arrival {
         if !self.has_room(waiting.requests(), max_queue) {
             // A sweep looks at all that wait. It is due when enough callers have gone to pay for it.
             if self.gone <= max_queue / 16 {
@@ -121,7 +124,11 @@ impl Queue {
         }
         self.requests += waiting.requests();
         self.waiting.push_back(waiting);
-        if std::mem::replace(&mut self.busy, true) { Arrival::Queued } else { Arrival::Lead }
+        if self.leads >= in_flight {
+            return Arrival::Queued;
+        }
+        self.leads += 1;
+        Arrival::Lead
     }
 
     /// A caller has gone before its answer came.
@@ -155,11 +162,13 @@ impl Queue {
             room = room.saturating_sub(weight);
             turn.taken.push(waiting);
         }
-        self.busy = !turn.taken.is_empty();
+        if turn.taken.is_empty() {
+            self.leads = self.leads.saturating_sub(1);
+        }
         turn
     }
 
-    /// Takes those out that have waited too long while the lane's call is in flight. They are not sent.
+    /// Takes those out that have waited too long while calls are in flight. They are not sent.
     pub(super) fn late(&mut self, now: Instant) -> Vec<Waiting> {
         let mut late = Vec::new();
         // In order of arrival, hence of their deadlines.
@@ -175,9 +184,10 @@ impl Queue {
         self.waiting.front()?.until
     }
 
-    /// Gives the lane up, and with it all that wait.
+    /// A task gives the lane up. All that wait, if there is no other to take them.
     pub(super) fn abandon(&mut self) -> VecDeque<Waiting> {
-        std::mem::take(self).waiting
+        self.leads = self.leads.saturating_sub(1);
+        if self.leads > 0 { VecDeque::new() } else { std::mem::take(self).waiting }
     }
 
     /// How many requests wait.
