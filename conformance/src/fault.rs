@@ -36,11 +36,13 @@ mod row;
 mod scene;
 mod site;
 pub mod soak;
+mod worst;
 
 pub use figure::{Bound, Figure, Unit};
 pub use ground::{Act, Ground, Means, Setting};
 pub use row::{Row, RowReport, Verdict, rows, run_row};
 pub use site::{Life, Loses, Site};
+pub use worst::Worst;
 
 /// How a row is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

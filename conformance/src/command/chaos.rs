@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{Arguments, Ended, kind, unread};
 use crate::case::Failure;
 use crate::fault::chaos::Plan;
-use crate::fault::{Row, RowReport, Site, Verdict, rows, soak};
+use crate::fault::{Row, RowReport, Site, Verdict, Worst, rows, soak};
 use crate::subject::BoxError;
 
 /// The whole, for programs.
@@ -63,6 +63,13 @@ where
     if arguments.json {
         drop(output);
         return finish(arguments, seed, &reports);
+    }
+    let worst_of_each = Worst::of(&reports);
+    if worst_of_each.len() < reports.len() {
+        writeln!(output, "\nof each row the worst:").map_err(unread)?;
+        for worst in worst_of_each {
+            writeln!(output, "{worst}").map_err(unread)?;
+        }
     }
     let broken = reports.iter().filter(|report| !passed(report)).count();
     writeln!(output, "{} rows from seed {seed}, {broken} broken", reports.len()).map_err(unread)?;

@@ -190,16 +190,7 @@ impl fmt::Display for RowReport {
         if let Verdict::NotApplicable { reason } = &self.verdict {
             return write!(f, "not applicable: {reason}");
         }
-        let mut part = None;
-        for (index, figure) in self.figures.iter().enumerate() {
-            match &figure.part {
-                Some(name) if part != figure.part.as_ref() => {
-                    write!(f, "{}{name}: {figure}", if index > 0 { "; " } else { "" })?;
-                }
-                _ => write!(f, "{}{figure}", if index > 0 { ", " } else { "" })?,
-            }
-            part = figure.part.as_ref();
-        }
+        write_figures(f, &self.figures)?;
         write!(f, " ({}.{} s)", self.took.as_secs(), self.took.subsec_millis() / 100)?;
         if let Verdict::Broken { why } = &self.verdict {
             let comma = if self.figures.is_empty() { "" } else { "; " };
@@ -207,6 +198,24 @@ impl fmt::Display for RowReport {
         }
         Ok(())
     }
+}
+
+/// Figures one after the other, those of one part under its name.
+pub(crate) fn write_figures<'f>(
+    f: &mut fmt::Formatter<'_>,
+    figures: impl IntoIterator<Item = &'f Figure>,
+) -> fmt::Result {
+    let mut part = None;
+    for (index, figure) in figures.into_iter().enumerate() {
+        match &figure.part {
+            Some(name) if part != figure.part.as_ref() => {
+                write!(f, "{}{name}: {figure}", if index > 0 { "; " } else { "" })?;
+            }
+            _ => write!(f, "{}{figure}", if index > 0 { ", " } else { "" })?,
+        }
+        part = figure.part.as_ref();
+    }
+    Ok(())
 }
 
 /// Every row, in order.
